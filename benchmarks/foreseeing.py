@@ -13,8 +13,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from runmanager.answers.evidence import ERROR, closed, fewest, log_evidence
-from runmanager.answers.leads import differences
+from runmanager.answers.evidence import ERROR, closed, differences, fewest, log_evidence
 from runmanager.answers.power import chance, level, repeats_for, smallest
 from runmanager.search.decide import HOPELESS
 

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from runmanager.answers.effects import compare as compare
     from runmanager.answers.effects import effects as effects
     from runmanager.answers.importance import importances as importances
-    from runmanager.answers.pareto import pareto as pareto
     from runmanager.answers.ranking import best as best
+    from runmanager.answers.ranking import pareto as pareto
     from runmanager.answers.show import show as show
     from runmanager.answers.verdict import Verdict as Verdict
     from runmanager.answers.verdict import verdict as verdict
@@ -102,8 +102,7 @@ _HOMES = {
     "answers.importance": ("importances",),
     "tables.loading": ("load_results", "load_runs"),
     "tables.one_run": ("LoadedRun", "load_run"),
-    "answers.pareto": ("pareto",),
-    "answers.ranking": ("best",),
+    "answers.ranking": ("best", "pareto"),
     "answers.show": ("show",),
     "tables.step_table": ("load_steps",),
     "answers.verdict": ("Verdict", "verdict"),

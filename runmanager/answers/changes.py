@@ -10,8 +10,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import stdtr
 
-from runmanager.answers.findings import Findings
-from runmanager.answers.ranking import axes_of, numbered
+from runmanager.answers.ranking import Ranking, axes_of, numbered
 
 _MOST_PATTERNS = 60  # maximum number of sets of values that are tried
 _ENOUGH = 5  # minimum number of distinct values for a meaningful rank correlation
@@ -36,38 +35,40 @@ class Change:
     num_settings: int
 
 
-def changes(runs: pd.DataFrame, findings: Findings) -> list[Change]:
+def changes(runs: pd.DataFrame, ranking: Ranking) -> list[Change]:
     """Compare the values of each hyperparameter within otherwise equal settings; the largest change is first.
 
     Args:
         runs: The table of runs.
-        findings: The findings of `find` on this table; its settings have the goal's mean over the repeats.
+        ranking: The ranking of this table; its settings have the goal's mean over the repeats.
     """
-    table, values = _codes(runs, findings)
-    listed = [_change(axis, table, values[axis], findings.goal.sign) for axis in values]
+    table, values = _codes(runs, ranking)
+    listed = [_change(axis, table, values[axis], ranking.goal.sign) for axis in values]
     return sorted(listed, key=lambda change: -change.mean if math.isfinite(change.mean) else 1)
 
 
-def repeats_differ(findings: Findings) -> float:
+def repeats_differ(ranking: Ranking) -> float:
     """Estimate the mean absolute difference between two repeats of a setting; NaN without repeats."""
-    repeated = [setting for setting in findings.settings if setting.number > 1]
+    repeated = [setting for setting in ranking.settings if setting.number > 1]
     freedom = sum(setting.number - 1 for setting in repeated)
     if not freedom:
         return math.nan
-    variance = math.fsum((setting.number - 1) * setting.statistics.std**2 for setting in repeated) / freedom
+    variance = (
+        math.fsum((setting.number - 1) * setting.statistics[0]["std"] ** 2 for setting in repeated) / freedom
+    )
     return 2 / math.sqrt(math.pi) * math.sqrt(variance)
 
 
-def _codes(runs: pd.DataFrame, findings: Findings) -> tuple[pd.DataFrame, dict[str, list[Any]]]:
+def _codes(runs: pd.DataFrame, ranking: Ranking) -> tuple[pd.DataFrame, dict[str, list[Any]]]:
     """Return a table with a row per ranked setting, and the values of each axis."""
-    rows = [setting.rows[0] for setting in findings.settings]
+    rows = [setting.rows[0] for setting in ranking.settings]
     columns: dict[str, Any] = {}
     values: dict[str, list[Any]] = {}
     for axis in axes_of(runs) if rows else []:
         codes, all_values = numbered(runs[axis])
-        if axis not in findings.repeats and len(set(codes[rows].tolist())) > 1:
+        if axis not in ranking.repeats and len(set(codes[rows].tolist())) > 1:
             columns[axis], values[axis] = codes[rows], all_values
-    return pd.DataFrame({**columns, "\0mean": [setting.mean for setting in findings.settings]}), values
+    return pd.DataFrame({**columns, "\0mean": [setting.mean for setting in ranking.settings]}), values
 
 
 def _change(axis: str, table: pd.DataFrame, values: Sequence[Any], sign: int) -> Change:

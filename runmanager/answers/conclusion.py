@@ -12,7 +12,6 @@ import pandas as pd
 
 from runmanager.answers.answers import INTERVAL, REPEATS, Answers, answers_of, columns_of_numbers
 from runmanager.answers.failures import failures
-from runmanager.answers.findings import Findings
 from runmanager.answers.ranking import addresses_of
 from runmanager.answers.sentences import capital, counts_of
 from runmanager.answers.view import span
@@ -84,13 +83,13 @@ def conclude(
     left = runs["status"].isin([Status.INTERRUPTED, *([] if is_over else [Status.PENDING])])
     is_left = more > 0 or bool(left.any())
     answers = answers_of(ranked, is_over=not is_left)
-    findings = answers.findings
+    ranking = answers.ranking
     return Conclusion(
         printable(str(folder)),
         " ".join(notes_of(runs)),
         list(counts_of(runs["status"]).items()),
         _best(answers, len(runs)),
-        *_table(findings, ranked),
+        *_table(answers, ranked),
         [
             *_left(runs, left, more, is_broken_off=is_broken_off),
             *_failed(runs, folder),
@@ -103,7 +102,7 @@ def conclude(
         ],
         [
             *_steps(ranked, folder, has_result=bool(answers.result), has_events=has_events),
-            *(all_digits(ranked, findings.settings[0].rows[0]) if findings and findings.settings else []),
+            *(all_digits(ranked, ranking.settings[0].rows[0]) if ranking and ranking.settings else []),
         ],
     )
 
@@ -121,43 +120,45 @@ def all_digits(runs: pd.DataFrame, row: int = 0) -> list[Step]:
 
 def _best(answers: Answers, num_runs: int) -> Sentence:
     """Say which setting is best, and which repeat axes were assumed."""
-    findings, details = answers.findings, list(answers.details)
-    if findings and findings.assumption:
-        details.append(f"{findings.assumption}.")
+    ranking, details = answers.ranking, list(answers.details)
+    if ranking and ranking.assumption:
+        details.append(f"{ranking.assumption}.")
     num_begun = int((answers.runs["status"] != Status.PENDING).sum())
-    num_ranked = sum(setting.number for setting in findings.settings) if findings else 0
+    num_ranked = sum(setting.number for setting in ranking.settings) if ranking else 0
     if num_ranked and num_runs < num_begun:
         which = f"{counted(num_ranked, 'completed run')} of the experiment"
         details.append(f"The ranking has {which}; this grid has {num_runs:,}.")
-    return Sentence("✓" if answers.is_certain else "!", answers.headline, details)
+    mark = "✓" if answers.is_decided else "–" if answers.result else "!"  # noqa: RUF001
+    return Sentence(mark, answers.headline, details)
 
 
-def _table(findings: Findings | None, runs: pd.DataFrame) -> tuple[Table | None, str]:
+def _table(answers: Answers, runs: pd.DataFrame) -> tuple[Table | None, str]:
     """Return a table of the best settings, and which settings these are."""
-    if findings is None or len(findings.settings) < 2:  # noqa: PLR2004 - a ranking needs two
+    ranking = answers.ranking
+    if ranking is None or len(ranking.settings) < 2:  # noqa: PLR2004 - a ranking needs two
         return None, ""
-    metric, number = findings.goal.metric, len(findings.settings)
-    has_front = len(findings.first) > 1 and len(findings.goals) > 1
-    listed = findings.first if has_front else findings.settings
+    metric, number = ranking.goal.metric, len(ranking.settings)
+    has_front = len(ranking.first) > 1 and len(ranking.goals) > 1
+    listed = ranking.first if has_front else ranking.settings
     best = listed[: _NUM_BEST if len(listed) > _NUM_BEST + 1 else len(listed)]  # hiding one row saves no line
-    numbers = columns_of_numbers(findings, runs, best)
+    numbers = columns_of_numbers(ranking, runs, best)
     which = ""
     if has_front:
         some = f"{len(best)} of " if len(best) < len(listed) else ""
-        which = f"the Pareto front, {some}{counted(len(listed), findings.noun)}"
+        which = f"the Pareto front, {some}{counted(len(listed), ranking.noun)}"
     elif len(best) < number:
         which = f"the first {len(best)}"
-    num_without = 0 if findings.repeats else int((runs["status"] == Status.COMPLETED).sum()) - number
+    num_without = 0 if ranking.repeats else int((runs["status"] == Status.COMPLETED).sum()) - number
     without = f"{num_without:,} completed without a number" if num_without > 0 else ""
-    scope = findings.scope(numbers.get(INTERVAL, ()))
-    some = findings.count if which or findings.others else ""
+    scope = answers.scope(numbers.get(INTERVAL, ()))
+    some = ranking.count if which or ranking.others else ""
     which = "; ".join(filter(None, [which, some, without, scope]))
-    goals = [goal.metric for goal in findings.goals]
+    goals = [goal.metric for goal in ranking.goals]
     if _DURATION in numbers and _DURATION not in goals:
         numbers[_DURATION] = durations(numbers[_DURATION])
     columns: list[tuple[str, Sequence[Any]]] = []
-    columns += [] if findings.repeats else [("run", [setting.run for setting in best])]
-    columns += [(name, [_readable(setting.params[name]) for setting in best]) for name in findings.varying]
+    columns += [] if ranking.repeats else [("run", [setting.run for setting in best])]
+    columns += [(name, [_readable(setting.params[name]) for setting in best]) for name in ranking.varying]
     columns = [(name, cells) for name, cells in [*columns, *numbers.items()] if any(map(cell, cells))]
     means = numbers[metric]
     table = Table(
@@ -165,7 +166,7 @@ def _table(findings: Findings | None, runs: pd.DataFrame) -> tuple[Table | None,
         zip(*(cells for _, cells in columns), strict=True),
         right=[_DURATION, REPEATS],
         even=[name for name in numbers if name not in (INTERVAL, REPEATS, _DURATION)],
-        first=["run", *goals, *findings.varying, REPEATS, INTERVAL],
+        first=["run", *goals, *ranking.varying, REPEATS, INTERVAL],
         best=[0],
         bars={metric: span(means)} if len(means) > 1 else {},
     )

@@ -26,11 +26,11 @@ from runmanager.answers.ranking import (
     t_quantile,
 )
 from runmanager.answers.sampled import in_parts, is_sampled
-from runmanager.answers.usual_goals import assumption
 from runmanager.core.values import text
 from runmanager.core.wording import printable
 from runmanager.errors import InvalidArgumentError
 from runmanager.tables.columns import HYPERPARAMETERS, Numbers, beside, check_table
+from runmanager.answers.usual_goals import assumption
 
 OVERALL, DIFFERENCES, LEFT_OUT, COMPARED, AXIS = "overall", "differences", "left out", "compared", "axis"
 """The keys in the `attrs` of a table of `compare`: ratios, differences, missing pairs, column, axis."""
@@ -133,8 +133,9 @@ def paired(runs: pd.DataFrame, axis: str, value: str | None) -> pd.DataFrame:
     pairs.attrs = {}
     pairs.attrs[OVERALL] = [_overall(name, ratio.dropna()) for name, ratio in ratios.items()]
     pairs.attrs[DIFFERENCES] = [
-        {"difference": name, **difference(column.dropna(), num_pairs=len(others))._asdict()}
+        {"difference": name, "n": lead.n, "mean": lead.mean, "low": lead.low, "high": lead.high}
         for name, column in differences.items()
+        for lead in [difference(column.dropna(), num_pairs=len(others))]
     ]
     pairs.attrs[LEFT_OUT] = _left_out(runs, group, codes, sides, names.index(first)) if others else {}
     pairs.attrs |= {COMPARED: value, AXIS: axis, HYPERPARAMETERS: list(table)}

@@ -18,7 +18,6 @@ evidence.
 
 import functools
 import math
-import statistics
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -39,44 +38,110 @@ _PRIOR = 8.0  # variance of the standardised effect
 _MOST = 1000  # maximum number of repeats in an estimate
 _FARTHEST = 1e7  # maximum distance of an interval's end, in units of the largest deviation from the mean
 _REFINED = 6  # number of refinements of the grid on which the end of an interval is searched
+_MOST_PAIRED = 300  # maximum number of rivals for which all pairs are compared, not only pairs with the leader
+_MOST_EVIDENCE = 200.0  # largest logarithm of evidence, to avoid an overflow
 _EARLIER = 1.15  # factor on the effect, as evidence fluctuates and crosses a level before its mean does
 
 
-class Difference(NamedTuple):
-    """The mean of differences, and its interval, valid after any number of repeats; NaN for a missing value."""
+class Lead(NamedTuple):
+    """The difference of two settings, with an interval that is valid after any number of repeats."""
 
-    n: int
-    mean: float
-    low: float
+    n: int  # number of repeats
+    mean: float  # NaN without repeats, or if a difference is too large
+    std: float  # standard deviation of the differences, NaN for fewer than two
+    low: float  # the interval of the mean; NaN without an interval
     high: float
+    evidence: float  # evidence for a difference, corrected for all pairs of settings
+    least: float  # the evidence that decides, 1 / error
+    fewest: int  # minimum number of repeats that an interval needs
 
     @property
     def is_decided(self) -> bool:
-        """Whether the interval excludes 0."""
-        return self.low > 0 or self.high < 0
+        """Whether the settings differ by more than chance."""
+        return self.evidence >= self.least
+
+    @property
+    def is_identical(self) -> bool:
+        """Whether the results were equal in all repeats, and there are enough repeats."""
+        return self.n >= IDENTICAL and self.mean == self.std == 0
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether all differences are the same; real repeats of a training differ."""
+        return self.n > 1 and self.std <= ROUNDING * abs(self.mean)
 
 
-def difference(values: Iterable[float], *, num_pairs: int = 1, error: float = ERROR) -> Difference:
+def difference(
+    values: Iterable[float], *, num_pairs: int = 1, error: float = ERROR, evidence: float | None = None
+) -> Lead:
     """Describe differences between two settings, one per repeat, in the order of the repeats.
 
     Args:
         values: The differences.
         num_pairs: The number of compared pairs of settings; the error is divided by this number.
         error: The probability that any of the intervals ever misses its true mean.
+        evidence: The evidence if it is already corrected for all pairs.
 
-    >>> difference([1.0, 2.0, 3.0])
-    Difference(n=3, mean=2.0, low=nan, high=nan)
-    >>> difference([1.0, 2.0, 3.0, 2.0, -1.0, 0.0]).is_decided, difference([4, 5, 5.5, 4.5, 4, 5]).is_decided
-    (False, True)
+    >>> difference([1.0, 2.0, 3.0])[:2], difference([1.0, 2.0, 3.0, 2.0, -1.0, 0.0]).is_decided
+    ((3, 2.0), False)
     """
-    numbers = [float(value) for value in values]
-    n = len(numbers)
-    if max(map(abs, numbers), default=0.0) > LARGEST:  # a number is larger, or infinite
-        return Difference(n, math.nan, math.nan, math.nan)
-    mean = statistics.fmean(numbers) if numbers else math.nan
-    if n >= IDENTICAL and not any(numbers):
-        return Difference(n, mean, 0.0, 0.0)
-    return Difference(n, mean, *interval(np.array(numbers), num_pairs / error))
+    numbers = np.array(list(values), float)
+    n, nothing, least = len(numbers), (math.nan,) * 2, num_pairs / error
+    if evidence is None:
+        evidence = float(evidence_of(numbers[None])[0]) / num_pairs
+    mean = std = math.nan
+    ends = nothing
+    if n and not np.abs(numbers).max() > LARGEST:  # a number is larger, or infinite
+        mean = math.fsum(numbers) / n
+        std = float(np.sqrt(((numbers - mean) ** 2).sum() / (n - 1))) if n > 1 else math.nan
+        ends = (0.0, 0.0) if n >= IDENTICAL and not numbers.any() else interval(numbers, least)
+    return Lead(n, mean, std, *ends, evidence, 1 / error, fewest(least))
+
+
+def leads(scores: Numbers, leader: int, error: float = ERROR) -> dict[int, Lead]:
+    """Compare one rival with each other rival, by scores of shape (rivals, repeats, parts)."""
+    k = len(scores)
+    pairs = np.zeros((k, k))
+    for row in range(k) if k <= _MOST_PAIRED else [leader]:  # pairs without the leader can only add evidence
+        pairs[row] = pairs[:, row] = evidence_of(differences(scores, row))
+    can_decide = scores.shape[1] >= fewest(k / 2 / error)
+    together = closed(pairs, leader) if can_decide or k <= _MOST_PAIRED else pairs[leader] * 2 / k
+    rows = {
+        rival: row[~np.isnan(row)] for rival, row in enumerate(differences(scores, leader)) if rival != leader
+    }
+
+    def compare(num_pairs: int) -> dict[int, Lead]:
+        each = {}
+        for rival, row in rows.items():
+            lead = difference(row, num_pairs=num_pairs, error=error, evidence=float(together[rival]))
+            # the leader is decided to be better, so its lead is positive; max() keeps NaN
+            each[rival] = lead._replace(low=max(lead.low, 0.0)) if lead.is_decided and lead.mean > 0 else lead
+        return each
+
+    results = compare(k * (k - 1) // 2)
+    if k > 2 and all(lead.is_decided and lead.mean > 0 for lead in results.values()):  # noqa: PLR2004 - a pair
+        results = compare(k - 1)
+    return results
+
+
+def differences(scores: Numbers, leader: int) -> Numbers:
+    """Return the leader's score minus each rival's: (rivals, repeats), NaN if either has no score."""
+    with np.errstate(over="ignore", invalid="ignore"):  # differences of huge numbers may overflow
+        each = scores[leader] - scores
+        number = (~np.isnan(each)).sum(axis=-1)
+        return np.where(number > 0, np.nansum(each, axis=-1) / np.maximum(number, 1), math.nan)
+
+
+def evidence_of(rows: Numbers) -> Numbers:
+    """Return the evidence of each row of differences alone; constant or huge differences are no evidence."""
+    with np.errstate(invalid="ignore"):
+        rows = np.where((np.abs(rows) > LARGEST).any(axis=-1, keepdims=True), math.nan, rows)
+    if not rows.size:
+        return np.ones(len(rows))
+    low, high = (np.where(np.isnan(rows), end, rows) for end in (math.inf, -math.inf))
+    low, high = low.min(axis=-1), high.max(axis=-1)
+    is_constant = high - low <= ROUNDING * np.maximum(np.abs(low), np.abs(high))
+    return np.where(is_constant, 1.0, np.exp(np.minimum(log_evidence(rows)[:, -1], _MOST_EVIDENCE)))
 
 
 def log_evidence(differences: Numbers) -> Numbers:
@@ -181,15 +246,6 @@ def needed(effect: float, least: float) -> float:
     n = np.arange(fewest(least), _MOST + 1)
     enough = _expected(n, effect) >= math.log(least)
     return float(n[enough.argmax()]) if enough.any() else math.inf
-
-
-def visible(n: int, least: float) -> float:
-    """Estimate the smallest difference that `n` repeats decide, in standard deviations of the differences."""
-    if n < fewest(least):
-        return math.inf
-    effects = np.geomspace(1e-2, 1e2, 2000)
-    enough = _expected(np.array(n), effects) >= math.log(least)
-    return float(effects[enough.argmax()]) if enough.any() else math.inf
 
 
 def _expected(n: Numbers, effect: Numbers | float) -> Numbers:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from runmanager.answers.evidence import fewest
-from runmanager.answers.leads import differences
+from runmanager.answers.contest import Contest
+from runmanager.answers.evidence import differences, fewest
 from runmanager.answers.power import ENOUGH, PROMISED, level, most_repeats, repeats_for, smallest
-from runmanager.answers.verdict import compared
+from runmanager.answers.ranking import ranking_of
 from runmanager.core import files
 from runmanager.core.experiment import Design, Experiment, Rule, varying
 from runmanager.core.state import RunResult, read_run
@@ -104,16 +104,16 @@ def spread_of(name: str, design: Design, results: Sequence[RunResult]) -> Spread
         return nothing
     try:
         axis = None if design.decide is None else design.decide.axis
-        comparison = compared(runs_table(name, results, design), axis, repeats=axes)
+        runs = runs_table(name, results, design)
+        contest = Contest.of(runs, ranking_of(runs, repeats=[n for n in axes if n != axis]), axis)
     except InvalidArgumentError:  # no run has the goal's metric, or there is no such axis
         return nothing
-    between = comparison.contest
-    best = between.order[0]
-    rows = np.delete(differences(between.scores, best), best, axis=0)
+    best = contest.order[0]
+    rows = np.delete(differences(contest.scores, best), best, axis=0)
     each = [row[np.isfinite(row)] for row in rows]
     stds = sorted((float(row.std(ddof=1)), len(row)) for row in each if len(row) >= ENOUGH)
     std, n = stds[len(stds) // 2] if stds else (math.nan, max(map(len, each), default=0))
-    return Spread(std, n, between.unit)
+    return Spread(std, n, contest.unit)
 
 
 def _elsewhere(experiment: Path, design: Design) -> Iterator[Spread]:

@@ -9,10 +9,10 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, cmp_to_key
+from functools import cached_property
 from itertools import chain
 from pathlib import PurePath
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -20,7 +20,7 @@ from pandas.api.types import is_integer_dtype
 from scipy.special import stdtrit
 
 from runmanager.answers.usual_goals import assumption
-from runmanager.core.experiment import SEEDS, Design, varying
+from runmanager.core.experiment import SEEDS, varying
 from runmanager.core.goal import KEPT, Goal, default_goal, parse_goal
 from runmanager.core.outcome import Status
 from runmanager.core.values import COLUMNS, key_of
@@ -31,6 +31,7 @@ from runmanager.tables.columns import (
     ALL_GOALS,
     GOALS,
     KEPT_BY,
+    LACKING,
     REPEATS,
     Numbers,
     beside,
@@ -42,21 +43,20 @@ from runmanager.tables.columns import (
     without_numbers,
 )
 
-ALL_REPEATS, FAILED_REPEATS = "all repeats", "failed repeats"
-"""The columns with the number of a setting's runs, and the number of runs that failed."""
+ALL_REPEATS, FAILED_REPEATS, RUNS = "all repeats", "failed repeats", "runs"
+"""The columns with a setting's number of repeats, its number of failed runs, and its runs for `load_run`."""
 
 LOST = frozenset(str(status) for status in Status if status.is_lost)
 """The statuses of runs that failed, diverged, hung or were killed."""
 
-RUNS = "runs"
-"""The column with the runs of a setting, each as an argument of `load_run`."""
+AVERAGED, RANKED, ASSUMED, PARETO = "averaged", "ranked", "assumed", "pareto"
+"""The keys in `attrs` of the returned tables: averaged columns, goal, assumed repeat axes, goals of a front."""
 
-AVERAGED, RANKED, ASSUMED = "averaged", "ranked", "assumed"
-"""The keys in the `attrs` of the returned tables: the averaged columns, the goal, the assumed repeat axes."""
-
-_DEVICE = "device"
+_PARTS = ("n", "mean", "std", "low", "high")
 _CONFIDENCE = 0.95
-_ROUNDING = 1e-12  # relative difference of two means that the order of summation can cause
+_DIGITS = 12  # means that differ only behind are equal, as another order of summation has this effect
+_ROUNDING = 1e-12
+_FEWEST = 2  # minimum number of goals of a Pareto front: with one goal, the front is the best run
 
 
 @dataclass(frozen=True)
@@ -65,41 +65,41 @@ class Setting:
 
     params: Mapping[str, Any]  # the hyperparameters that vary between settings
     rows: Sequence[int]  # the positions of its runs in the table
-    numbers: Sequence[Sequence[float]] = ((),)  # for each goal, the values in the completed runs
+    numbers: Sequence[Sequence[float]] = ((),)  # for each goal, a value per completed repeat
     lost: Mapping[str, int] = field(default_factory=dict)  # status -> number of failed runs
-    num_earlier: int = 0  # the number of rows that are earlier attempts
+    total: int = 0  # the number of repeats; several attempts at a repeat count once
     run: int | str | None = None  # the run's number, or its name elsewhere, if the setting is a single run
 
     @cached_property
-    def means(self) -> list[float]:
-        """The mean of each goal, the deciding goal first; NaN if no run has a value."""
-        return [statistics_of(numbers).mean for numbers in self.numbers]
-
-    @cached_property
-    def statistics(self) -> "Statistics":
-        """The statistics of the goal over the setting's runs: count, mean, standard deviation and interval."""
-        return statistics_of(self.numbers[0])
+    def statistics(self) -> list[dict[str, float]]:
+        """For each goal, the number of repeats, their mean, standard deviation and the interval of the mean."""
+        return list(map(statistics_of, self.numbers))
 
     @property
-    def number(self) -> int:
-        """The number of completed runs that have a value of the goal."""
-        return self.statistics.n
+    def means(self) -> list[float]:
+        """The mean of each goal, the deciding goal first; NaN if no run has a value."""
+        return [statistics["mean"] for statistics in self.statistics]
 
     @property
     def mean(self) -> float:
-        """The mean of the goal, NaN if no run has a value."""
-        return self.statistics.mean
+        """The mean of the deciding goal, NaN if no run has a value."""
+        return self.statistics[0]["mean"]
 
     @property
-    def total(self) -> int:
-        """The number of the setting's runs; several attempts at a repeat are one run."""
-        return len(self.rows) - self.num_earlier
+    def number(self) -> int:
+        """The number of completed repeats that have a value of the deciding goal."""
+        return len(self.numbers[0])
+
+    @property
+    def lacks_goal(self) -> bool:
+        """Whether no run has a value of one of the goals."""
+        return any(map(math.isnan, self.means))
 
     @property
     def counts(self) -> str:
-        """Return text with the number of the setting's runs that count, and how failed runs ended.
+        """Return text with the number of the setting's repeats that count, and how failed runs ended.
 
-        >>> Setting({}, [0, 1, 2], [[0.4, 0.6]], lost={"diverged": 1}).counts
+        >>> Setting({}, [0, 1, 2], [[0.4, 0.6]], {"diverged": 1}, 3).counts
         '2 of 3, 1 diverged'
         """
         number = f"{self.number} of {self.total}" if self.number < self.total else str(self.number)
@@ -122,6 +122,8 @@ class Ranking:
     is_assumed: bool  # whether the repeat axes were recognised only by their names
     settings: Sequence[Setting]  # the settings that have a value of the goal, the best first
     others: Sequence[Setting]  # the settings without a value of the goal
+    leaders: Sequence[Setting]  # the settings in the tier of the best setting, which compete for the first rank
+    notes: Sequence[str]  # sentences on values that count although they are no last value of a run of its own
 
     @property
     def goal(self) -> Goal:
@@ -139,31 +141,10 @@ class Ranking:
         return [*self.settings, *self.others]
 
     @cached_property
-    def leaders(self) -> Sequence[Setting]:
-        """The settings that compete for the first rank: the settings in the tier of the best setting."""
-        tiers = _tiers(self.settings)
-        return [setting for setting, tier in zip(self.settings, tiers, strict=True) if tier == tiers[0]]
-
-    @property
     def front(self) -> list[Setting]:
         """The Pareto-optimal settings among the leaders, the best first."""
-        leaders = self.leaders
-        scores = np.array([_scores(self.goals, setting) for setting in leaders])
-        return [leaders[row] for row in front_of(scores)] if len(scores) else []
-
-    @property
-    def count(self) -> str:
-        """Say how many of all settings are ranked: the settings that have a value of the goal."""
-        number, what = len(self.settings), f"{self.noun}s"
-        if not self.others:
-            return f"{all_of(number, what)} are ranked" if number > 1 else f"1 {self.noun} is ranked"
-        are = "is" if number == 1 else "are"
-        return f"{number:,} of {counted(len(self.all_settings), self.noun)} {are} ranked"
-
-    @property
-    def noun(self) -> str:
-        """The word for a ranked item: "setting" or "run"."""
-        return "setting" if self.repeats else "run"
+        scores = np.array([_scores(self.goals, setting) for setting in self.leaders])
+        return [self.leaders[row] for row in front_of(scores)] if len(scores) else []
 
     @property
     def first(self) -> Sequence[Setting]:
@@ -171,11 +152,24 @@ class Ranking:
         return self.front if len(self.goals) > 1 else self.settings
 
     @property
+    def noun(self) -> str:
+        """The word for a ranked item: "setting" or "run"."""
+        return "setting" if self.repeats else "run"
+
+    @property
+    def count(self) -> str:
+        """Say how many of all settings are ranked: the settings that have a value of the goal."""
+        number, total = len(self.settings), len(self.all_settings)
+        are = "is" if number == 1 else "are"
+        if number == total > 1:
+            return f"{all_of(number, f'{self.noun}s')} {are} ranked"
+        return f"{number:,} {f'of {counted(total, self.noun)}' if number < total else self.noun} {are} ranked"
+
+    @property
     def num_ties(self) -> int:
         """The number of other settings that equal the best setting in every goal."""
-        leaders = self.leaders
-        pairs = (zip(other.means, leaders[0].means, strict=True) for other in leaders[1:])
-        return sum(all(is_same(*pair) for pair in means) for means in pairs)
+        first, *others = self.leaders
+        return sum(all(map(is_same, first.means, other.means)) for other in others)
 
     def why_below(self, setting: Setting) -> str:
         """Return the reason why a setting does not compete: the setting has one repeat, or lacks a goal."""
@@ -184,7 +178,7 @@ class Ranking:
         missing = [
             goal.metric for goal, mean in zip(self.goals, setting.means, strict=True) if math.isnan(mean)
         ]
-        if missing and not any(map(math.isnan, self.settings[0].means)):
+        if missing and not self.settings[0].lacks_goal:
             return f"no {printable(' and no '.join(missing))}"
         return f"one {printable(' and '.join(self.repeats))}"
 
@@ -201,53 +195,60 @@ class Ranking:
             codes[list(setting.rows)] = position
         return codes
 
-    @property
+    @cached_property
     def varying(self) -> list[str]:
         """The hyperparameters that vary between all settings, even if not between settings with a value."""
-        ended = varying([setting.params for setting in self.all_settings if setting.number or setting.lost])
-        names = [name for setting in self.all_settings[:1] for name in setting.params]
         ranked = self.settings or self.all_settings
-        return [
-            name for name in names
-            if (name != _DEVICE or name in ended) and not all(_is_missing(each.params[name]) for each in ranked)
-        ]  # fmt: skip
+        ended = varying([setting.params for setting in self.all_settings if setting.number or setting.lost])
+        names = [name for name in (ranked[0].params if ranked else ()) if name != "device" or name in ended]
+        return [name for name in names if not all(_is_missing(setting.params[name]) for setting in ranked)]
+
+    @cached_property
+    def labels(self) -> list[str]:
+        """The hyperparameters that vary as text, for each of `all_settings`; "" if none varies."""
+        each = []
+        for setting in self.all_settings:
+            names = [name for name in self.varying if setting.run is None or name != "run"]
+            params = {name: setting.params[name] for name in names}
+            if "experiment" in params:  # an experiment may lack hyperparameters of another experiment
+                params = {
+                    name: value for name, value in params.items() if value is not None and value is not pd.NA
+                }
+            each.append(params)
+        return labels(each)
 
     def name(self, setting: Setting) -> str:
         """Return the name of a setting: its hyperparameters that vary; for a run, also its number."""
-        names = [name for name in self.varying if setting.run is None or name != "run"]
-        params = {name: setting.params[name] for name in names}
-        if "experiment" in params:  # an experiment may lack hyperparameters of another experiment
-            params = {name: value for name, value in params.items() if value is not None and value is not pd.NA}
-        others = [each.params for each in self.all_settings if each is not setting]
-        named, *_ = labels([params, *({name: each.get(name) for name in params} for each in others)])
+        label = self.labels[_index(self.all_settings, setting)]
         if setting.run is None:
-            return named or "the only setting"
-        return f"run {setting.run}" + (f" ({named})" if named else "")
+            return label or "the only setting"
+        return f"run {setting.run}" + (f" ({label})" if label else "")
+
+    def written(self, setting: Setting, index: int = 0) -> str:
+        """Write a setting's mean of the goal with this index, with the digits of its column in a table."""
+        return aligned([each.means[index] for each in self.settings])[_index(self.settings, setting)]
 
     def repeats_of(self, setting: Setting) -> str:
         """Return text with the number of repeats in a mean: ", of one seed", ", the mean of 3 seeds"."""
         axes = printable(" and ".join(self.repeats))
-        is_counted = len(self.repeats) == 1 and axes in SEEDS
-        one, many = (axes, f"{setting.number} {axes}s")
-        if not is_counted:
-            one, many = (f"repeat ({axes})", f"{setting.number} repeats ({axes})")
+        one, many = axes, f"{setting.number} {axes}s"
+        if len(self.repeats) > 1 or axes not in SEEDS:
+            one, many = f"repeat ({axes})", f"{setting.number} repeats ({axes})"
         return f", of one {one}" if setting.number == 1 else f", the mean of {many}"
 
-    def interval(self, setting: Setting) -> str:
-        """Return the 95 % interval of a mean as text, "" without a spread."""
-        (ends,) = intervals(self.metric, [setting.statistics.low], [setting.statistics.high])
-        return ends
+    def intervals(self, settings: Sequence[Setting]) -> list[str]:
+        """Return the 95 % interval of each setting's mean as text, "" without a spread."""
+        ends = ([setting.statistics[0][end] for setting in settings] for end in ("low", "high"))
+        return intervals(self.goal.metric, *ends)
+
+
+def _index(settings: Sequence[Setting], setting: Setting) -> int:
+    return [each.rows[0] for each in settings].index(setting.rows[0])
 
 
 def _is_missing(value: Any) -> bool:
     """Whether a run lacks a hyperparameter, which is NaN in a column of numbers."""
     return value is pd.NA or (isinstance(value, float) and math.isnan(value))
-
-
-def _tiers(settings: Sequence[Setting]) -> list[tuple[bool, bool]]:
-    """Return the tier of each setting: whether it lacks a goal, and whether it has too few repeats."""
-    few = are_few([s.number for s in settings], [bool(s.lost) for s in settings])
-    return [(any(map(math.isnan, s.means)), is_few) for s, is_few in zip(settings, few, strict=True)]
 
 
 def are_few(numbers: Sequence[int], have_lost: Sequence[bool]) -> list[bool]:
@@ -257,10 +258,8 @@ def are_few(numbers: Sequence[int], have_lost: Sequence[bool]) -> list[bool]:
     ([False, False], [True, False], [True, False])
     """
     most = max(numbers, default=0)
-    return [
-        number == 1 and most > (1 if has_lost else 2)
-        for number, has_lost in zip(numbers, have_lost, strict=True)
-    ]
+    pairs = zip(numbers, have_lost, strict=True)
+    return [number == 1 and most > (1 if has_lost else 2) for number, has_lost in pairs]
 
 
 def _scores(goals: Sequence[Goal], setting: Setting) -> list[float]:
@@ -274,15 +273,15 @@ def in_rank(tiers: Sequence[tuple[bool, ...]], scores: Sequence[Sequence[float]]
     [3, 2, 0, 1]
     """
 
-    def compare(one: int, other: int) -> int:
-        if tiers[one] != tiers[other]:
-            return -1 if tiers[one] < tiers[other] else 1
-        for first, second in zip(scores[one], scores[other], strict=True):
-            if not is_same(first, second):  # a missing score comes last
-                return -1 if math.isnan(second) or first > second else 1
-        return 0
+    def key(index: int) -> tuple[tuple[bool, ...], list[float]]:
+        return tiers[index], [math.inf if math.isnan(score) else -rounded(score) for score in scores[index]]
 
-    return sorted(range(len(tiers)), key=cmp_to_key(compare))
+    return sorted(range(len(tiers)), key=key)
+
+
+def rounded(number: float) -> float:
+    """Round a mean to the digits that do not depend on the order of summation."""
+    return float(f"{number:.{_DIGITS - 1}e}")
 
 
 def is_same(one: float, other: float) -> bool:
@@ -291,7 +290,7 @@ def is_same(one: float, other: float) -> bool:
     >>> is_same((0.1 + 0.2 + 0.3) / 3, (0.3 + 0.2 + 0.1) / 3), is_same(0.5, 0.5000001)
     (True, False)
     """
-    return math.isclose(one, other, rel_tol=_ROUNDING) or (math.isnan(one) and math.isnan(other))
+    return rounded(one) == rounded(other) or (math.isnan(one) and math.isnan(other))
 
 
 def front_of(scores: Numbers) -> list[int]:
@@ -300,14 +299,13 @@ def front_of(scores: Numbers) -> list[int]:
     >>> front_of(np.array([[1.0, 1.0], [2.0, 0.0], [0.0, 0.5], [1.0, 1.0]]))
     [0, 1, 3]
     """
+    scores = np.array([[rounded(score) for score in row] for row in scores.tolist()])
     rows = np.flatnonzero(np.isfinite(scores).all(axis=1))
     order = rows[np.lexsort(-scores[rows].T[::-1])]  # sorted so that a later row never dominates an earlier one
     front: list[int] = []
     for row in order.tolist():
         before = scores[front]
-        is_equal = np.isclose(before, scores[row], rtol=_ROUNDING, atol=0.0)
-        is_better = (before > scores[row]) & ~is_equal
-        if not ((is_better | is_equal).all(axis=1) & is_better.any(axis=1)).any():
+        if not ((before >= scores[row]).all(axis=1) & (before > scores[row]).any(axis=1)).any():
             front.append(row)
     return sorted(front)
 
@@ -318,22 +316,20 @@ def intervals(metric: str, lows: Iterable[float], highs: Iterable[float]) -> lis
     >>> intervals("accuracy", [0.71, 0.98, -0.4], [0.73, 0.98, 1.5])
     ['0.71 to 0.73', '', '']
     """
-    ends, whole = ([*lows], [*highs]), (-math.inf, math.inf)
-    if metric.endswith(("accuracy", "acc")) and not any(
-        low > 1 or high < 0 for low, high in zip(*ends, strict=True)
-    ):
-        ends = [max(low, 0.0) for low in ends[0]], [min(high, 1.0) for high in ends[1]]
-        whole = (0.0, 1.0)
-    texts = aligned([*ends[0], *ends[1]])
-    pairs = zip(*ends, texts[: len(texts) // 2], texts[len(texts) // 2 :], strict=True)
-    return [f"{a} to {b}" if a != b and (low, high) != whole else "" for low, high, a, b in pairs]
+    pairs = list(zip(lows, highs, strict=True))
+    is_share = metric.endswith(("accuracy", "acc")) and not any(low > 1 or high < 0 for low, high in pairs)
+    whole = (0.0, 1.0) if is_share else (-math.inf, math.inf)
+    pairs = [(max(low, whole[0]), min(high, whole[1])) for low, high in pairs]
+    texts = aligned(chain(*pairs))
+    ends = zip(pairs, texts[::2], texts[1::2], strict=True)
+    return [f"{low} to {high}" if low != high and pair != whole else "" for pair, low, high in ends]
 
 
 def scores_of(runs: pd.DataFrame, ranking: Ranking) -> "pd.Series[float]":
     """Return the score of each run; NaN if the run has no value, or its setting lacks one of several goals."""
     scores = ranking.goal.sign * completed(runs, ranking.goal.metric)
     for setting in ranking.settings:
-        if any(map(math.isnan, setting.means)) and not any(map(math.isnan, ranking.settings[0].means)):
+        if setting.lacks_goal and not ranking.settings[0].lacks_goal:
             scores.iloc[list(setting.rows)] = math.nan
     return scores
 
@@ -354,35 +350,65 @@ def ranking_of(
         check_comparable(runs, axes, [], are_runs=bool(axes))
     problems.raise_if_any(InvalidArgumentError)
     group, table = settings_without(runs, axes)
+    cells = settings_without(runs, [])[0]
     if not axes:  # each run is ranked, even if two have the same hyperparameters
-        table, group = table.take(group).reset_index(drop=True), np.arange(len(runs))
-    numbers = [completed(runs, each.metric).to_numpy() for each in goals]
-    statuses = statuses_of(runs, axes)
+        cells = np.arange(len(runs))
+        table, group = table.take(group).reset_index(drop=True), cells
     rows: dict[int, list[int]] = {}
     for row, code in enumerate(group.tolist()):
         rows.setdefault(code, []).append(row)
-    names, columns = list(map(str, table)), [column.tolist() for _, column in table.items()]
-    of_runs = [None] * len(runs) if axes else names_of_runs(runs)
-    settings = []
-    for code, positions in rows.items():
-        settings.append(
-            Setting(
-                {name: column[code] for name, column in zip(names, columns, strict=True)},
-                positions,
-                [[number for number in each[positions].tolist() if math.isfinite(number)] for each in numbers],
-                Counter(statuses[row] for row in positions if statuses[row] in LOST),
-                sum(not statuses[row] for row in positions),
-                of_runs[positions[0]],
-            )
+    numbers = [completed(runs, each.metric).to_numpy() for each in goals]
+    statuses, of_runs = statuses_of(runs, axes), names_of_runs(runs)
+    columns = {str(name): column.tolist() for name, column in table.items()}
+    settings = [
+        Setting(
+            {name: column[code] for name, column in columns.items()},
+            positions,
+            [_by_repeat(each[positions], cells[positions]) for each in numbers],
+            Counter(statuses[row] for row in positions if statuses[row] in LOST),
+            len(set(cells[positions].tolist())),
+            None if axes else of_runs[positions[0]],
         )
-    is_pruned = np.array(statuses) == Status.PRUNED
-    costs = np.where(is_pruned, -goals[0].sign * _finite(runs[goals[0].metric]), math.nan)
-    costs[np.isnan(costs)] = math.inf
-    rated = [setting for setting in settings if not math.isnan(setting.mean)]
-    others = [setting for setting in settings if math.isnan(setting.mean)]
+        for code, positions in rows.items()
+    ]
+    rated = [setting for setting in settings if setting.number]
+    others = [setting for setting in settings if not setting.number]
+    costs = -goals[0].sign * _finite(runs[goals[0].metric]).to_numpy()
+    costs[(np.array(statuses) != Status.PRUNED) | np.isnan(costs)] = math.inf
     others.sort(key=lambda setting: costs[list(setting.rows)].min())
-    order = in_rank(_tiers(rated), [_scores(goals, setting) for setting in rated])
-    return Ranking(goals, axes, is_assumed, [rated[index] for index in order], others)
+    few = are_few([setting.number for setting in rated], [bool(setting.lost) for setting in rated])
+    tiers = [(setting.lacks_goal, is_few) for setting, is_few in zip(rated, few, strict=True)]
+    order = in_rank(tiers, [_scores(goals, setting) for setting in rated])
+    leaders = [rated[index] for index in order if tiers[index] == tiers[order[0]]]
+    notes = _notes(runs, goals, numbers[0], cells)
+    return Ranking(goals, axes, is_assumed, [rated[index] for index in order], others, leaders, notes)
+
+
+def _by_repeat(numbers: Numbers, cells: Numbers) -> list[float]:
+    """Return a value per repeat; a repeat that the table has several times counts once, by its mean."""
+    values: dict[int, list[float]] = {}
+    for number, repeat in zip(numbers.tolist(), cells.tolist(), strict=True):
+        if math.isfinite(number):
+            values.setdefault(repeat, []).append(number)
+    return [mean_of(each) if len(each) > 1 else each[0] for each in values.values()]
+
+
+def _notes(runs: pd.DataFrame, goals: Sequence[Goal], numbers: Numbers, cells: Numbers) -> list[str]:
+    """Say which runs count by the mean of several rows, and which by a value before their last epoch."""
+    notes = []
+    counts = Counter(cells[np.isfinite(numbers)].tolist())
+    if number := sum(count for count in counts.values() if count > 1):
+        notes.append(
+            f"{number:,} runs have the same hyperparameters as another: each repeat counts once, by its mean."
+        )
+    for goal in goals:
+        lacking = runs[LACKING].tolist() if LACKING in runs and not goal.metric.startswith(KEPT) else ()
+        rows = [row for row, names in enumerate(lacking) if goal.metric in names.split(", ")]
+        rows = [row for row in rows if math.isfinite(completed(runs, goal.metric)[row])]
+        if rows:
+            which = f"run {names_of_runs(runs)[rows[0]]}" if len(rows) == 1 else f"{len(rows):,} runs"
+            notes.append(f"{printable(goal.metric)} of {which} is from an epoch before the last.")
+    return notes
 
 
 def goals_of(runs: pd.DataFrame, goal: str | Sequence[str] | None = None) -> list[Goal]:
@@ -449,8 +475,8 @@ def own_goals(runs: pd.DataFrame) -> list[Goal]:
     several = list(of_experiments(runs, ALL_GOALS).values())
     is_one = len(several) == len(goals) and all(each == several[0] for each in several)
     further = [parse_goal(text) for text in several[0][1:]] if is_one else []
-    there = [goal] if goal.metric in runs else []
-    return [_by_column(runs, each) for each in (*there, *(each for each in further if each.metric in names))]
+    first = [goal] if goal.metric in runs else []
+    return [_by_column(runs, each) for each in (*first, *(each for each in further if each.metric in names))]
 
 
 def default_metric(runs: pd.DataFrame, example: str) -> str:
@@ -461,23 +487,281 @@ def default_metric(runs: pd.DataFrame, example: str) -> str:
     return goals[0].metric
 
 
+def repeats_of(self, setting: Setting) -> str:
+        """Return text with the number of repeats in a mean: ", of one seed", ", the mean of 3 seeds"."""
+        axes = printable(" and ".join(self.repeats))
+        one, many = axes, f"{setting.number} {axes}s"
+        if len(self.repeats) > 1 or axes not in SEEDS:
+            one, many = f"repeat ({axes})", f"{setting.number} repeats ({axes})"
+        return f", of one {one}" if setting.number == 1 else f", the mean of {many}"
+
+    def intervals(self, settings: Sequence[Setting]) -> list[str]:
+        """Return the 95 % interval of each setting's mean as text, "" without a spread."""
+        ends = ([setting.statistics[0][end] for setting in settings] for end in ("low", "high"))
+        return intervals(self.goal.metric, *ends)
+
+
+def _index(settings: Sequence[Setting], setting: Setting) -> int:
+    return [each.rows[0] for each in settings].index(setting.rows[0])
+
+
+def _is_missing(value: Any) -> bool:
+    """Whether a run lacks a hyperparameter, which is NaN in a column of numbers."""
+    return value is pd.NA or (isinstance(value, float) and math.isnan(value))
+
+
+def are_few(numbers: Sequence[int], have_lost: Sequence[bool]) -> list[bool]:
+    """Whether each number of repeats is too small to compete: one, where another setting has several.
+
+    >>> are_few([1, 2], [False, False]), are_few([1, 2], [True, False]), are_few([1, 3], [False, False])
+    ([False, False], [True, False], [True, False])
+    """
+    most = max(numbers, default=0)
+    pairs = zip(numbers, have_lost, strict=True)
+    return [number == 1 and most > (1 if has_lost else 2) for number, has_lost in pairs]
+
+
+def _scores(goals: Sequence[Goal], setting: Setting) -> list[float]:
+    return [goal.sign * mean for goal, mean in zip(goals, setting.means, strict=True)]
+
+
+def in_rank(tiers: Sequence[tuple[bool, ...]], scores: Sequence[Sequence[float]]) -> list[int]:
+    """Sort positions by tier, the lowest first, then by score, the largest first; the next score breaks ties.
+
+    >>> in_rank([(False,), (True,), (False,), (False,)], [[0.5, 1.0], [0.9, 1.0], [0.7, 1.0], [0.7, 2.0]])
+    [3, 2, 0, 1]
+    """
+
+    def key(index: int) -> tuple[tuple[bool, ...], list[float]]:
+        return tiers[index], [math.inf if math.isnan(score) else -rounded(score) for score in scores[index]]
+
+    return sorted(range(len(tiers)), key=key)
+
+
+def rounded(number: float) -> float:
+    """Round a mean to the digits that do not depend on the order of summation."""
+    return float(f"{number:.{_DIGITS - 1}e}")
+
+
+def is_same(one: float, other: float) -> bool:
+    """Whether two means are equal up to rounding, or both missing.
+
+    >>> is_same((0.1 + 0.2 + 0.3) / 3, (0.3 + 0.2 + 0.1) / 3), is_same(0.5, 0.5000001)
+    (True, False)
+    """
+    return rounded(one) == rounded(other) or (math.isnan(one) and math.isnan(other))
+
+
+def front_of(scores: Numbers) -> list[int]:
+    """Return the Pareto-optimal rows in their order; larger is better, and rows with NaN do not compete.
+
+    >>> front_of(np.array([[1.0, 1.0], [2.0, 0.0], [0.0, 0.5], [1.0, 1.0]]))
+    [0, 1, 3]
+    """
+    scores = np.array([[rounded(score) for score in row] for row in scores.tolist()])
+    rows = np.flatnonzero(np.isfinite(scores).all(axis=1))
+    order = rows[np.lexsort(-scores[rows].T[::-1])]  # sorted so that a later row never dominates an earlier one
+    front: list[int] = []
+    for row in order.tolist():
+        before = scores[front]
+        if not ((before >= scores[row]).all(axis=1) & (before > scores[row]).any(axis=1)).any():
+            front.append(row)
+    return sorted(front)
+
+
+def intervals(metric: str, lows: Iterable[float], highs: Iterable[float]) -> list[str]:
+    """Write intervals as text, "" for an interval without information.
+
+    >>> intervals("accuracy", [0.71, 0.98, -0.4], [0.73, 0.98, 1.5])
+    ['0.71 to 0.73', '', '']
+    """
+    pairs = list(zip(lows, highs, strict=True))
+    is_share = metric.endswith(("accuracy", "acc")) and not any(low > 1 or high < 0 for low, high in pairs)
+    whole = (0.0, 1.0) if is_share else (-math.inf, math.inf)
+    pairs = [(max(low, whole[0]), min(high, whole[1])) for low, high in pairs]
+    texts = aligned(chain(*pairs))
+    ends = zip(pairs, texts[::2], texts[1::2], strict=True)
+    return [f"{low} to {high}" if low != high and pair != whole else "" for pair, low, high in ends]
+
+
+def scores_of(runs: pd.DataFrame, ranking: Ranking) -> "pd.Series[float]":
+    """Return the score of each run; NaN if the run has no value, or its setting lacks one of several goals."""
+    scores = ranking.goal.sign * completed(runs, ranking.goal.metric)
+    for setting in ranking.settings:
+        if setting.lacks_goal and not ranking.settings[0].lacks_goal:
+            scores.iloc[list(setting.rows)] = math.nan
+    return scores
+
+
+def ranking_of(
+    runs: pd.DataFrame,
+    goal: str | Sequence[str] | None = None,
+    repeats: str | Sequence[str] | None = None,
+) -> Ranking:
+    """Rank settings by their mean over the repeats; without repeat axes, rank the runs."""
+    check_table(runs)
+    axes, is_assumed = ([], False) if are_epochs(runs) else repeats_of(runs, repeats)
+    problems = Problems()
+    goals: list[Goal] = []
+    with problems.collecting():
+        goals = goals_of(runs, goal)
+    with problems.collecting():
+        check_comparable(runs, axes, [], are_runs=bool(axes))
+    problems.raise_if_any(InvalidArgumentError)
+    group, table = settings_without(runs, axes)
+    cells = settings_without(runs, [])[0]
+    if not axes:  # each run is ranked, even if two have the same hyperparameters
+        cells = np.arange(len(runs))
+        table, group = table.take(group).reset_index(drop=True), cells
+    rows: dict[int, list[int]] = {}
+    for row, code in enumerate(group.tolist()):
+        rows.setdefault(code, []).append(row)
+    numbers = [completed(runs, each.metric).to_numpy() for each in goals]
+    statuses, of_runs = statuses_of(runs, axes), names_of_runs(runs)
+    columns = {str(name): column.tolist() for name, column in table.items()}
+    settings = [
+        Setting(
+            {name: column[code] for name, column in columns.items()},
+            positions,
+            [_by_repeat(each[positions], cells[positions]) for each in numbers],
+            Counter(statuses[row] for row in positions if statuses[row] in LOST),
+            len(set(cells[positions].tolist())),
+            None if axes else of_runs[positions[0]],
+        )
+        for code, positions in rows.items()
+    ]
+    rated = [setting for setting in settings if setting.number]
+    others = [setting for setting in settings if not setting.number]
+    costs = -goals[0].sign * _finite(runs[goals[0].metric]).to_numpy()
+    costs[(np.array(statuses) != Status.PRUNED) | np.isnan(costs)] = math.inf
+    others.sort(key=lambda setting: costs[list(setting.rows)].min())
+    few = are_few([setting.number for setting in rated], [bool(setting.lost) for setting in rated])
+    tiers = [(setting.lacks_goal, is_few) for setting, is_few in zip(rated, few, strict=True)]
+    order = in_rank(tiers, [_scores(goals, setting) for setting in rated])
+    leaders = [rated[index] for index in order if tiers[index] == tiers[order[0]]]
+    notes = _notes(runs, goals, numbers[0], cells)
+    return Ranking(goals, axes, is_assumed, [rated[index] for index in order], others, leaders, notes)
+
+
+def _by_repeat(numbers: Numbers, cells: Numbers) -> list[float]:
+    """Return a value per repeat; a repeat that the table has several times counts once, by its mean."""
+    values: dict[int, list[float]] = {}
+    for number, repeat in zip(numbers.tolist(), cells.tolist(), strict=True):
+        if math.isfinite(number):
+            values.setdefault(repeat, []).append(number)
+    return [mean_of(each) if len(each) > 1 else each[0] for each in values.values()]
+
+
+def _notes(runs: pd.DataFrame, goals: Sequence[Goal], numbers: Numbers, cells: Numbers) -> list[str]:
+    """Say which runs count by the mean of several rows, and which by a value before their last epoch."""
+    notes = []
+    counts = Counter(cells[np.isfinite(numbers)].tolist())
+    if number := sum(count for count in counts.values() if count > 1):
+        notes.append(
+            f"{number:,} runs have the same hyperparameters as another: each repeat counts once, by its mean."
+        )
+    for goal in goals:
+        lacking = runs[LACKING].tolist() if LACKING in runs and not goal.metric.startswith(KEPT) else ()
+        rows = [row for row, names in enumerate(lacking) if goal.metric in names.split(", ")]
+        rows = [row for row in rows if math.isfinite(completed(runs, goal.metric)[row])]
+        if rows:
+            which = f"run {names_of_runs(runs)[rows[0]]}" if len(rows) == 1 else f"{len(rows):,} runs"
+            notes.append(f"{printable(goal.metric)} of {which} is from an epoch before the last.")
+    return notes
+
+
+def goals_of(runs: pd.DataFrame, goal: str | Sequence[str] | None = None) -> list[Goal]:
+    """Return the goals by which runs are ranked: the goals in `goal`, else the goals of their experiments."""
+    if goal is None:
+        default_metric(runs, "goal='max:f1' (--goal max:f1)")
+        own = own_goals(runs)
+        Problems(without_numbers(runs, [each.metric for each in own])).raise_if_any(InvalidArgumentError)
+        return own
+    given = list(goal) if isinstance(goal, list | tuple) and not isinstance(goal, Goal) else [goal]
+    problems = Problems()
+    goals: list[Goal] = []
+    for each in given:
+        with problems.collecting():
+            goals.append(_by_column(runs, each))
+    if not given:
+        problems.append(f"a goal is a metric, as 'max:f1', got {goal!r}")
+    metrics = Counter(each.metric for each in goals)
+    problems += without_numbers(runs, metrics)
+    problems += [f"{name!r} is a goal twice: keep one" for name, number in metrics.items() if number > 1]
+    problems.raise_if_any(InvalidArgumentError)
+    return goals
+
+
+def _by_column(runs: pd.DataFrame, given: object) -> Goal:
+    """Return a goal whose metric is a column: if there is one, the column at the epoch of the saved weights."""
+    if isinstance(given, str) and given in runs:
+        goal = next((own for own in _known_goals(runs) if own.metric == given), None) or parse_goal(given)
+    elif isinstance(given, str) and ":" not in given:
+        raise InvalidArgumentError(without_numbers(runs, [given]))
+    else:
+        goal = parse_goal(given)
+    kept = f"{KEPT}{goal.metric}"
+    return Goal(kept, goal.sign) if kept in runs else goal
+
+
+def _known_goals(runs: pd.DataFrame) -> list[Goal]:
+    """Return the goals of the experiments and of their ``keep=``, each for all columns of its metric."""
+    texts = [*of_experiments(runs, GOALS).values(), *of_experiments(runs, KEPT_BY).values()]
+    goals = [parse_goal(text) for text in (*texts, *chain(*of_experiments(runs, ALL_GOALS).values()))]
+    return [Goal(f"{mark}{goal.metric}", goal.sign) for goal in goals for mark in ("", KEPT, "best ")]
+
+
+def own_goals(runs: pd.DataFrame) -> list[Goal]:
+    """Return the goals of the experiments, else the metric of ``keep=``, else a metric chosen by its name."""
+    goals = of_experiments(runs, GOALS)
+    is_done = runs["status"] == Status.COMPLETED if "status" in runs else pd.Series(True, runs.index)
+    counted = runs[is_done] if is_done.any() else runs
+    names = [name for name in metrics_of(runs) if runs.empty or not counted[name].isna().all()]
+    if not goals:
+        kept_by = set(of_experiments(runs, KEPT_BY).values())
+        kept = parse_goal(kept_by.pop()) if len(kept_by) == 1 else None
+        decisive = kept if kept and kept.metric in names else default_goal(names)
+        return [_by_column(runs, decisive)] if decisive else []
+    if len(set(goals.values())) > 1:
+        named = printable(", ".join(f"{name} has {goal}" for name, goal in goals.items()))
+        rule = f"these experiments have different goals ({named})"
+        raise InvalidArgumentError([f"{rule}: give one of them, as goal='min:loss' (--goal min:loss)"])
+    goal = parse_goal(next(iter(goals.values())))
+    if names and goal.metric not in runs:
+        hint = did_you_mean(goal.metric, names)
+        again = "to correct it, start the grid with another goal=, which executes nothing again"
+        raise InvalidArgumentError([f"the goal is {str(goal)!r}, but no run has that metric; {hint} ({again})"])
+    several = list(of_experiments(runs, ALL_GOALS).values())
+    is_one = len(several) == len(goals) and all(each == several[0] for each in several)
+    further = [parse_goal(text) for text in several[0][1:]] if is_one else []
+    first = [goal] if goal.metric in runs else []
+    return [_by_column(runs, each) for each in (*first, *(each for each in further if each.metric in names))]
+
+
+def default_metric(runs: pd.DataFrame, example: str) -> str:
+    """Return the column that decides by default."""
+    goals = own_goals(runs)
+    if not goals:
+        raise InvalidArgumentError([f"no run has an accuracy or a loss: name the metric, as {example}"])
+    return goals[0].metric
+
+
+def metrics_of(runs: pd.DataFrame) -> list[str]:
+    """Return the columns of a table that may be metrics."""
+    others = {*hyperparameters_of(runs), *RESERVED - {"loss", "accuracy"}, EARLY, INSIDE, LACKING}
+    return [str(name) for name in runs if name not in others and not str(name).startswith(("best ", KEPT))]
+
+
 def repeats_of(runs: pd.DataFrame, repeats: str | Sequence[str] | None = None) -> tuple[list[str], bool]:
     """Return the repeat axes of runs, and whether they were recognised only by their names."""
     if repeats is not None:
         return list(dict.fromkeys([repeats] if isinstance(repeats, str) else repeats)), False
     names = [name for name in axes_of(runs) if name != "experiment"]
-    given = of_experiments(runs, REPEATS)
-    design = Design(repeats=tuple(dict.fromkeys(chain(*given.values()))) if given else None)
-    axes = design.repeating(_varying(runs, names))
-    return [name for name in axes if name in names], bool(axes) and not given
-
-
-def _varying(runs: pd.DataFrame, names: Sequence[str]) -> list[str]:
-    """Return the hyperparameters that vary within each experiment, not only between experiments."""
-    parts = [runs]
-    if "experiment" in runs:
-        parts = [part for _, part in runs.groupby("experiment", observed=True)]
-    return [name for name in names if all(len(numbered(part[name])[1]) > 1 for part in parts)]
+    if of_grid := of_experiments(runs, REPEATS):
+        return [name for name in dict.fromkeys(chain(*of_grid.values())) if name in names], False
+    parts = [part for _, part in runs.groupby("experiment", observed=True)] if "experiment" in runs else [runs]
+    axes = [n for n in names if n in SEEDS and all(len(numbered(part[n])[1]) > 1 for part in parts)]
+    return axes, bool(axes)
 
 
 def best(
@@ -537,45 +821,76 @@ def best(
     return table
 
 
+def pareto(
+    runs: pd.DataFrame, goal: Sequence[str] | None = None, *, repeats: str | Sequence[str] | None = None
+) -> pd.DataFrame:
+    """Return the Pareto-optimal runs: no other run is as good in all goals and better in one.
+
+    Args:
+        runs: The table of `load_runs`, or rows of it. Only completed runs with a value of each goal count.
+        goal: Two goals or more, each as in `best`: ``["test_accuracy", "min:run duration"]``. By default, the
+            goals of a search that has several goals.
+        repeats: The axes that only repeat a setting, as in `best`; settings are then compared by their means.
+
+    Returns:
+        The rows, sorted by the first goal, the best first; with repeat axes, rows as from `best`. Runs that are
+        equal in all goals are all included.
+
+    Raises:
+        InvalidArgumentError: There are fewer than two goals, a metric is a goal twice, or `best` refuses the
+            arguments.
+
+    Example:
+        >>> runs = pd.DataFrame({"run": [1, 2, 3], "accuracy": [0.9, 0.8, 0.7], "loss": [0.9, 0.2, 0.5]})
+        >>> pareto(runs, ["accuracy", "loss"])
+           run  accuracy  loss
+        0    1       0.9   0.9
+        1    2       0.8   0.2
+    """
+    check_table(runs)
+    goals = list(map(str, own_goals(runs))) if goal is None else goal
+    if isinstance(goals, str) or len(goals) < _FEWEST:
+        rule = "a Pareto front has two goals or more"
+        raise InvalidArgumentError([f"{rule}, got {goals!r}: write goal=['accuracy', 'min:loss']"])
+    ranking = ranking_of(runs, goals, repeats)
+    front = rows_of(runs, ranking, ranking.front)
+    front.attrs |= {PARETO: [str(each) for each in ranking.goals], RANKED: tuple(ranking.goal)}
+    front.attrs[ASSUMED] = ranking.assumption
+    return front
+
+
+def columns_of_goals(runs: pd.DataFrame) -> list[str]:
+    """Return the goals' columns of a table of `pareto` or of experiments with several goals; else []."""
+    with contextlib.suppress(InvalidArgumentError):
+        goals = goals_of(runs, runs.attrs.get(PARETO))
+        return [goal.metric for goal in goals] if len(goals) >= _FEWEST else []
+    return []
+
+
 def rows_of(runs: pd.DataFrame, ranking: Ranking, settings: Sequence[Setting]) -> pd.DataFrame:
-    """Return one row per setting."""
+    """Return one row per setting: a run, or the hyperparameters and statistics of a repeated setting."""
+    firsts = [setting.rows[0] for setting in settings]
     if not ranking.repeats:
-        table = runs.iloc[[setting.rows[0] for setting in settings]]
+        table = runs.iloc[firsts]
         table.attrs = dict(runs.attrs)
         return table
     metrics = [goal.metric for goal in ranking.goals]
-    names = [name for name in axes_of(runs) if name not in ranking.repeats]
-    table = _averages(runs, settings, names, metrics, ranking.repeats)
-    table[ALL_REPEATS] = [setting.total for setting in settings]
-    return table
-
-
-def _averages(
-    runs: pd.DataFrame,
-    settings: Sequence[Setting],
-    names: Sequence[str],
-    columns: Sequence[str],
-    repeats: Sequence[str],
-) -> pd.DataFrame:
-    """Return a row per setting: hyperparameters, `Statistics` of each column, failed repeats and runs."""
-    group = np.full(len(runs), -1)  # -1 marks rows of other settings
-    for code, setting in enumerate(settings):
-        group[list(setting.rows)] = code
-    parts = [
-        describe(completed(runs, name), group).reindex(range(len(settings))).add_prefix(f"{name} ")
-        for name in columns
-    ]
-    failed = pd.Series(statuses_of(runs, repeats)).isin(LOST)
-    if failed.any():
-        counts = failed.groupby(group).sum().reindex(range(len(settings)), fill_value=0)
-        parts.append(counts.rename(FAILED_REPEATS).to_frame())
-    params = runs[list(names)].take([setting.rows[0] for setting in settings]).reset_index(drop=True)
-    params.attrs = {}
+    columns: dict[str, Any] = {}
+    for index, metric in enumerate(metrics):
+        for part in _PARTS:
+            numbers = [setting.statistics[index][part] for setting in settings]
+            columns[f"{metric} {part}"] = np.array(numbers, int if part == "n" else float)
+    if any(setting.lost for setting in ranking.all_settings):
+        columns[FAILED_REPEATS] = [sum(setting.lost.values()) for setting in settings]
     if addresses := addresses_of(runs):
         of_settings = [tuple(addresses[row] for row in setting.rows) for setting in settings]
-        parts.append(pd.Series(of_settings, name=RUNS, dtype=object).to_frame())
-    table = beside(params, pd.concat(parts, axis="columns"))
-    table.attrs[AVERAGED] = list(columns)
+        columns[RUNS] = pd.Series(of_settings, dtype=object)
+    columns[ALL_REPEATS] = [setting.total for setting in settings]
+    names = [name for name in axes_of(runs) if name not in ranking.repeats]
+    params = runs[names].take(firsts).reset_index(drop=True)
+    params.attrs = {}
+    table = beside(params, pd.DataFrame(columns, index=params.index))
+    table.attrs[AVERAGED] = metrics
     return table
 
 
@@ -605,8 +920,7 @@ def addresses_of(runs: pd.DataFrame) -> list[str]:
 
 def numbered(column: "pd.Series[Any]") -> tuple[Numbers, list[Any]]:
     """Number the values of a hyperparameter in order of appearance; return a code per row, and the values."""
-    is_object = column.dtype == object
-    keys = [key_of(value) for value in column] if is_object else column.to_numpy()
+    keys = [key_of(value) for value in column] if column.dtype == object else column.to_numpy()
     codes, _ = pd.factorize(np.asarray(keys), use_na_sentinel=False)
     firsts = np.unique(codes, return_index=True)[1]
     return codes, column.iloc[firsts].tolist()
@@ -674,13 +988,12 @@ def statuses_of(runs: pd.DataFrame, repeats: Sequence[str]) -> list[str]:
     words = runs["status"].astype(str).tolist()
     if not repeats or all(word == Status.COMPLETED for word in words):
         return words
-    codes = settings_without(runs, [])[0].tolist()
-    done = Counter(code for code, word in zip(codes, words, strict=True) if word == Status.COMPLETED)
-    if max(done.values(), default=0) > 1:
-        return words
     order = {str(status): index for index, status in enumerate(Status)}  # runs in progress are last
-    rows = sorted(range(len(words)), key=lambda row: order.get(words[row], 0))
-    last = {codes[row]: row for row in rows}
+    codes = settings_without(runs, [])[0].tolist()
+    last = {codes[row]: row for row in sorted(range(len(words)), key=lambda row: order.get(words[row], 0))}
+    done = Counter(code for code, word in zip(codes, words, strict=True) if word == Status.COMPLETED)
+    if max(done.values(), default=0) > 1:  # a column that is no hyperparameter distinguishes the rows
+        return words
     return [
         word if word == Status.COMPLETED or (code not in done and row == last[code]) else ""
         for row, (code, word) in enumerate(zip(codes, words, strict=True))
@@ -701,27 +1014,20 @@ def are_epochs(runs: pd.DataFrame) -> bool:
     return bool(runs[names].assign(setting=settings_without(runs, [])[0]).duplicated().any())
 
 
-class Statistics(NamedTuple):
-    """Statistics of a list of numbers; NaN if there are too few numbers, or if they are too large."""
+def statistics_of(numbers: Sequence[float]) -> dict[str, float]:
+    """Describe finite numbers; NaN if there are too few numbers, or if they are too large.
 
-    n: int
-    mean: float
-    std: float  # standard deviation, with the divisor n - 1
-    low: float  # the 95 % interval of the mean, by Student's t
-    high: float
+    The standard deviation has the divisor n - 1, and the 95 % interval of the mean is by Student's t.
 
-
-def statistics_of(numbers: Sequence[float]) -> Statistics:
-    """Describe finite numbers.
-
-    >>> statistics_of([1.0, 2.0, 3.0]).mean, statistics_of([1.0, 2.0, 3.0]).std, statistics_of([]).n
+    >>> statistics_of([1.0, 2.0, 3.0])["mean"], statistics_of([1.0, 2.0, 3.0])["std"], statistics_of([])["n"]
     (2.0, 1.0, 0)
     """
-    n, mean, std = len(numbers), mean_of(numbers), math.nan
-    with contextlib.suppress(OverflowError):
-        std = math.sqrt(math.fsum((number - mean) ** 2 for number in numbers) / (n - 1)) if n > 1 else math.nan
-    half = float(t_quantile(n - 1)) * std / math.sqrt(n) if n > 1 else math.nan
-    return Statistics(n, mean, std, mean - half, mean + half)
+    n, mean, std, half = len(numbers), mean_of(numbers), math.nan, math.nan
+    if n > 1:
+        with contextlib.suppress(OverflowError):
+            std = math.sqrt(math.fsum((number - mean) ** 2 for number in numbers) / (n - 1))
+        half = float(t_quantile(n - 1)) * std / math.sqrt(n)
+    return dict(zip(_PARTS, (n, mean, std, mean - half, mean + half), strict=True))
 
 
 def mean_of(numbers: Sequence[float]) -> float:
@@ -739,9 +1045,9 @@ def mean_of(numbers: Sequence[float]) -> float:
 
 
 def describe(numbers: "pd.Series[float]", group: Numbers) -> pd.DataFrame:
-    """Return a row of `Statistics` for each group; NaN values are ignored."""
+    """Return a row of statistics for each group; NaN values are ignored."""
     each = {code: statistics_of(part.dropna().tolist()) for code, part in numbers.groupby(group)}
-    table = pd.DataFrame(each.values(), index=pd.Index(each), columns=Statistics._fields)
+    table = pd.DataFrame(each.values(), index=pd.Index(each), columns=_PARTS)
     return table.astype({"n": "int64"})
 
 

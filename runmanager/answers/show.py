@@ -9,13 +9,13 @@ import pandas as pd
 from runmanager.answers.answers import answers_of
 from runmanager.answers.conclusion import all_digits
 from runmanager.answers.effects import EXPLAINED, OVERALL
-from runmanager.answers.findings import find
-from runmanager.answers.pareto import PARETO, columns_of_goals
 from runmanager.answers.ranking import (
     ASSUMED,
     AVERAGED,
+    PARETO,
     RANKED,
     are_epochs,
+    columns_of_goals,
     completed,
     metrics_of,
     numbered,
@@ -26,13 +26,13 @@ from runmanager.answers.ranking import (
 )
 from runmanager.answers.sentences import counts_of
 from runmanager.answers.table_views import averages_view, effects_view, pairs_view, settings_view
-from runmanager.answers.usual_goals import companion
 from runmanager.answers.view import View, notes_of_view, same_in_all, span
 from runmanager.core.goal import Goal
 from runmanager.core.outcome import LEADING, Status
 from runmanager.core.values import COLUMNS
 from runmanager.tables.cells import cell
 from runmanager.tables.columns import HYPERPARAMETERS, check_table, hyperparameters_of, notes_of
+from runmanager.answers.usual_goals import companion
 
 _LEADING = ("experiment", "run", "epoch")
 _TIME = "run duration"
@@ -112,10 +112,11 @@ def ranked(
     if goal is None and not own_goals(runs) and with_others:
         return of_runs(runs, None, n)
     if repeats_of(runs, repeats)[0] and not are_epochs(runs):
-        return settings_view(find(runs, goal, repeats), runs, n, with_others=with_others)
+        return settings_view(answers_of(runs, goal, repeats), runs, n, with_others=with_others)
     ranking = ranking_of(runs, goal, repeats)
     if with_others or are_epochs(runs):
-        return _of_ranked(rows_of(runs, ranking, ranking.all_settings), ranking.goal, n)
+        rows = rows_of(runs, ranking, ranking.all_settings)
+        return _of_ranked(rows, ranking.goal, n, *(note.removesuffix(".") for note in ranking.notes))
     others = counts_of(runs["status"].iloc[setting.rows[0]] for setting in ranking.others)
     lacks = {Status.COMPLETED: " without a number"}
     note = ", ".join(f"{number} {status}{lacks.get(Status(status), '')}" for status, number in others.items())
@@ -125,10 +126,10 @@ def ranked(
     return of_runs(rows, ranking.goal, n, *sentences, note, *map(str, all_digits(rows)))
 
 
-def _of_ranked(rows: pd.DataFrame, goal: Goal, n: int | None) -> View:
+def _of_ranked(rows: pd.DataFrame, goal: Goal, n: int | None, *notes: str) -> View:
     """Show rows in the order of a ranking."""
     has_best = len(rows) and not math.isnan(completed(rows, goal.metric)[0])
-    return of_runs(rows, goal, n, *map(str, all_digits(rows) if has_best else ()), is_ranked=True)
+    return of_runs(rows, goal, n, *notes, *map(str, all_digits(rows) if has_best else ()), is_ranked=True)
 
 
 def of_runs(
@@ -180,9 +181,9 @@ def of_runs(
 def runs_view(runs: pd.DataFrame) -> View:
     """Show all runs in their order, with the runs of the best setting in bold."""
     answers = answers_of(runs)
-    findings = answers.findings
-    if findings is None or not findings.settings:
+    ranking = answers.ranking
+    if ranking is None or not ranking.settings:
         return of_runs(runs, None)
-    notes = dict.fromkeys([answers.headline, answers.result, findings.assumption])
-    view = of_runs(runs, findings.goal, None, *notes)
-    return replace(view, best=list(findings.settings[0].rows) if len(runs) > 1 else [])
+    notes = dict.fromkeys([answers.headline, answers.result, ranking.assumption])
+    view = of_runs(runs, ranking.goal, None, *notes)
+    return replace(view, best=list(ranking.settings[0].rows) if len(runs) > 1 else [])

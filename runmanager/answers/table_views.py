@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 
-from runmanager.answers.answers import INTERVAL, REPEATS, columns_of_numbers
+from runmanager.answers.answers import INTERVAL, REPEATS, Answers, columns_of_numbers
 from runmanager.answers.conclusion import all_digits
 from runmanager.answers.effects import (
     AXIS,
@@ -17,7 +17,6 @@ from runmanager.answers.effects import (
     OVERALL,
     OVERLAP,
 )
-from runmanager.answers.findings import Findings
 from runmanager.answers.ranking import (
     ALL_REPEATS,
     AVERAGED,
@@ -35,34 +34,37 @@ from runmanager.tables.columns import HYPERPARAMETERS, beside, from_columns, hyp
 _LACKS = {NO_RUN: "a run that does not exist", "no number": "a run without a number"}
 
 
-def settings_view(findings: Findings, runs: pd.DataFrame, n: int | None, *, with_others: bool) -> View:
+def settings_view(answers: Answers, runs: pd.DataFrame, n: int | None, *, with_others: bool) -> View:
     """Show settings in the order of their means."""
-    settings = findings.all_settings if with_others else findings.first
+    ranking = answers.ranking
+    assert ranking
+    settings = ranking.all_settings if with_others else ranking.first
     listed = settings[:n]
-    metric = findings.goal.metric
+    metric = ranking.goal.metric
     params = {name: [s.params[name] for s in listed] for name in (settings[0].params if settings else ())}
-    numbers = columns_of_numbers(findings, runs, listed) if listed else {metric: [], INTERVAL: [], REPEATS: []}
-    columns = {name: numbers[name] for name in (*(g.metric for g in findings.goals), INTERVAL, REPEATS)}
+    numbers = columns_of_numbers(ranking, runs, listed) if listed else {metric: [], INTERVAL: [], REPEATS: []}
+    columns = {name: numbers[name] for name in (*(g.metric for g in ranking.goals), INTERVAL, REPEATS)}
     if all(map(str.isdecimal, columns[REPEATS])):
         columns[REPEATS] = [*map(int, columns[REPEATS])]
-    same = [name for name in axes_of(runs) if name not in findings.repeats and name not in params]
+    same = [name for name in axes_of(runs) if name not in ranking.repeats and name not in params]
     notes = notes_of_view(
         (
             f"{len(listed):,} of {len(settings):,} settings" if len(listed) < len(settings) else "",
-            f"best mean {metric} over {' and '.join(findings.repeats)} first" if listed else "",
-            *((findings.race.headline, findings.race.details) if findings.has_verdict else ()),
-            "" if with_others else findings.front_sentence.removesuffix("."),
-            findings.assumption,
-            findings.count if findings.others else "",
-            findings.scope(columns[INTERVAL]),
-            *(map(str, all_digits(runs, findings.settings[0].rows[0])) if findings.settings else ()),
+            f"best mean {metric} over {' and '.join(ranking.repeats)} first" if listed else "",
+            *((answers.headline, answers.open) if answers.has_verdict else ()),
+            "" if with_others else answers.front_sentence.removesuffix("."),
+            *(note.removesuffix(".") for note in ranking.notes),
+            ranking.assumption,
+            ranking.count if ranking.others else "",
+            answers.scope(columns[INTERVAL]),
+            *(map(str, all_digits(runs, ranking.settings[0].rows[0])) if ranking.settings else ()),
             same_in_all({name: cell(runs[name].iloc[0]) for name in same if len(runs)}),
         )
     )
     table = beside(_frame(params, list(params)), _frame(columns, ()))
     bars = {metric: span(table[metric])}
     first = [metric, *hyperparameters_of(table)]
-    return View(table, notes, list(map(str, table)), first, [0] if findings.settings else [], bars)
+    return View(table, notes, list(map(str, table)), first, [0] if ranking.settings else [], bars)
 
 
 def averages_view(averages: pd.DataFrame, n: int) -> View:

@@ -1,39 +1,32 @@
 """The verdict of repeats: the best setting, or the better value of an axis."""
 
+import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from html import escape
-from typing import Any, NamedTuple
+from typing import Any
 
+import numpy as np
 import pandas as pd
 
-from runmanager.answers.contest import Contest, contest, of_values, rule_of
-from runmanager.answers.evidence import ERROR, fewest
-from runmanager.answers.leads import Lead
+from runmanager.answers.contest import NO_LEAD, SETTING, Contest, rule_of
 from runmanager.answers.ranking import (
     axes_of,
     check_comparable,
-    completed,
     goals_of,
+    mean_of,
     ranking_of,
     repeats_of,
-    scores_of,
 )
-from runmanager.answers.usual_goals import assumption
-from runmanager.answers.verdict_sentence import UNDECIDED, Race
-from runmanager.core.goal import Goal
-from runmanager.core.wording import printable
+from runmanager.answers.verdict_sentence import sentence_of
 from runmanager.errors import InvalidArgumentError, Problems
 from runmanager.table import Table
-from runmanager.tables.cells import labels
-from runmanager.tables.columns import HYPERPARAMETERS, Numbers, check_table, from_columns
-
-_SETTING = "setting"  # the value of `axis` that compares settings
+from runmanager.tables.columns import HYPERPARAMETERS, check_table, from_columns
 
 
-@dataclass(frozen=True, eq=False)
-class Verdict:
+@dataclass(frozen=True, eq=False, repr=False)
+class Verdict(Contest):
     """The verdict of repeats; `print` writes its sentence.
 
     Attributes:
@@ -62,26 +55,99 @@ class Verdict:
         (True, True, 0.037)
     """
 
-    sentence: str
-    outcome: str
-    better: Any
-    worse: Any
-    difference: float
-    low: float
-    high: float
-    repeats: int
-    evidence: float
-    metric: str
-    assumptions: str
-    table: pd.DataFrame = field(repr=False)
+    @functools.cached_property
+    def sentence(self) -> str:
+        """The decision, or the number of repeats that would decide; also the lost repeats."""
+        return sentence_of(self)
 
     @property
-    def decided(self) -> bool:
-        """Whether repeats have decided that one rival is better than all others, or that the best are equal."""
-        return self.outcome != UNDECIDED
+    def better(self) -> Any:
+        """The better value of the axis, or the hyperparameters of the best setting; None if no rival leads."""
+        return self.values[self.order[0]] if self.order else None
+
+    @property
+    def worse(self) -> Any:
+        """The closest other value or setting, in the same form."""
+        return next((self.values[rival] for rival in self.leads), None)
+
+    @property
+    def difference(self) -> float:
+        """The lead of `better` over `worse`."""
+        return self.closest.mean
+
+    @property
+    def low(self) -> float:
+        """The lower end of the interval of `difference`."""
+        return self.closest.low
+
+    @property
+    def high(self) -> float:
+        """The upper end of the interval of `difference`."""
+        return self.closest.high
+
+    @property
+    def repeats(self) -> int:
+        """The number of repeats that `better` and `worse` both have."""
+        return self.closest.n
+
+    @property
+    def evidence(self) -> float:
+        """The strength of the evidence for a difference."""
+        return self.closest.evidence
+
+    @property
+    def assumptions(self) -> str:
+        """The assumptions and the scope of the verdict in one line."""
+        num_parts, axes, pairs = self.scores.shape[2], self.ranking.repeats, math.comb(len(self.names), 2)
+        of_all = f" over all {pairs} pairs" if pairs > 1 else ""
+        facts = [
+            f"an error of at most {100 * self.error:g} %{of_all}, however often one looks",
+            f"assumes that equal {self.noun} could be swapped in any {self.unit}",
+        ]
+        if self.unit == SETTING:
+            facts.append("each of the settings that differ in nothing else counts as a repeat")
+        elif num_parts > 1:
+            which = f"its mean over {num_parts} settings that differ in nothing else"
+            facts.append(f"a {self.unit} counts once, by {which}")
+        if "fold" in axes:
+            facts.append("over these folds, whose training data overlap")
+        elif axes:
+            facts.append("repeats of the training, on these data")
+        return "; ".join([*facts, *filter(None, [self.ranking.assumption])])
+
+    @functools.cached_property
+    def table(self) -> pd.DataFrame:
+        """A row per rival, the best first."""
+        rows = list(dict.fromkeys([*self.positions, *self.order]))
+        each = [self.leads.get(rival, NO_LEAD) for rival in rows]
+        means = [mean_of(scores[np.isfinite(scores)].tolist()) for scores in self.scores]
+        words = dict.fromkeys(rows, "no result") | dict.fromkeys(self.alone, "not compared")
+        words |= dict.fromkeys(rows[:1], "") | self.states
+        computed: dict[str, list[Any]] = {
+            self.metric: [float(self.ranking.goal.sign * means[rival]) for rival in rows],
+            f"{self.unit}s": self.has_score.sum(axis=1)[rows].tolist() if rows else [],
+            "difference": [lead.mean for lead in each],
+            "low": [lead.low for lead in each],
+            "high": [lead.high for lead in each],
+            "evidence": [math.nan if lead is NO_LEAD else lead.evidence for lead in each],
+            "verdict": [words[rival] for rival in rows],
+        }
+        if self.axis is None:
+            names_of = list(self.values[0]) if self.values else []
+            params = {name: [self.values[rival][name] for rival in rows] for name in names_of}
+        else:
+            params = {self.axis: [self.values[rival] for rival in rows]}
+        names = {name: name if name not in computed else f"{name} (hyperparameter)" for name in params}
+        columns = {names[name]: column for name, column in params.items()}
+        table = from_columns(columns | computed, columns)
+        table.attrs[HYPERPARAMETERS] = list(columns)
+        return table
 
     def __str__(self) -> str:
         return self.sentence
+
+    def __repr__(self) -> str:
+        return f"<Verdict: {self.sentence}>"
 
     def drawn(self) -> Table:
         """Lay out the table for display.
@@ -157,141 +223,16 @@ def verdict(
     goals = goals_of(runs, goal)
     check_table(runs, needs_axes=True)
     rule = rule_of(runs, goals[0].metric, repeats_of(runs, repeats)[0])
-    if axis is None or (axis == _SETTING and axis not in axes_of(runs)):
+    if axis is None or (axis == SETTING and axis not in axes_of(runs)):
         axis = rule.axis if axis is None else None
+    axes, is_assumed = repeats_of(runs, repeats)
+    axes = [name for name in axes if name != axis]
     margin, error = rule.margin if margin is None else margin, rule.error if error is None else error
-    comparison = compared(runs, axis, goal, repeats, margin=margin, error=error)
-    decisive, axes, _, values, between = comparison
-    race = between.race(margin, error)
-    lead = race.leads[0] if race.leads else _NONE
-    ran_once = axis is None and not axes and bool(race.leads)
-    sentence = _ran_once(error, repeats_of(runs)[0]) if ran_once else race.sentence
-    if (
-        not race.leads
-        and axis not in (None, "experiment")
-        and _num_scored(runs, decisive, comparison.rivals) > 1
-    ):
-        rest = "; importances() says what matters in a sample or a search"
-        sentence = f"undecided: no two settings differ in {printable(str(axis))} alone{rest}"
-    better, worse = [*(values[rival] for rival in race.positions[:2]), None, None][:2]
-    return Verdict(
-        sentence=sentence,
-        outcome=UNDECIDED if ran_once else race.outcome,
-        better=better,
-        worse=worse,
-        difference=lead.mean,
-        low=lead.low,
-        high=lead.high,
-        repeats=lead.n,
-        evidence=lead.evidence,
-        metric=decisive.metric,
-        assumptions=_assumptions(between, axes, error, is_assumed=bool(axes) and repeats_of(runs, repeats)[1]),
-        table=_table(between, race, decisive, values, axis),
-    )
-
-
-class Comparison(NamedTuple):
-    """The rivals of a verdict: the rival of each run, and the contest between the rivals."""
-
-    goal: Goal
-    axes: Sequence[str]  # the repeat axes
-    rivals: Numbers  # (runs,) the rival of each run, as a position in `names`
-    names: Sequence[Any]  # values of the axis, or hyperparameters of each setting
-    contest: Contest
-
-
-def compared(
-    runs: pd.DataFrame,
-    axis: str | None = None,
-    goal: str | None = None,
-    repeats: str | Sequence[str] | None = None,
-    *,
-    margin: float | None = None,
-    error: float = ERROR,
-) -> Comparison:
-    """Return the comparison of `verdict`; the arguments have the same meaning, but other defaults."""
-    axes = [name for name in repeats_of(runs, repeats)[0] if name != axis]
     problems = Problems()
     with problems.collecting():
         check_comparable(runs, [] if axis is None else [axis], [])
     with problems.collecting():
-        ranking = ranking_of(runs, goal, axes)
+        ranking = replace(ranking_of(runs, goal, axes), is_assumed=bool(axes) and is_assumed)
     problems.check_margin(margin, error)
     problems.raise_if_any(InvalidArgumentError)
-    decisive = ranking.goal
-    scores = scores_of(runs, ranking)
-    if axis is None:
-        values = [setting.params for setting in ranking.all_settings]
-        names = [name or "the only setting" for name in labels(values)]
-        between = contest(runs, scores, names, ranking.codes, axes)
-        return Comparison(decisive, axes, ranking.codes, values, between)
-    rivals, named, between = of_values(runs, scores, axes, axis)
-    return Comparison(decisive, axes, rivals, named, between)
-
-
-_NONE = Lead(0, math.nan, math.nan, math.nan, math.nan, 1.0, math.inf)
-
-
-def _num_scored(runs: pd.DataFrame, goal: Goal, rivals: Numbers) -> int:
-    """Return the number of rivals that have a score, even if they are not compared."""
-    return len(set(rivals[completed(runs, goal.metric).notna().to_numpy()].tolist()))
-
-
-def _ran_once(error: float, axes: Sequence[str]) -> str:
-    """Say that each setting ran once, and suggest a repeat axis: the first of `axes`, else a seed."""
-    step = f'repeat them, as with the axis "seed": range({fewest(1 / error)}) and repeats="seed"'
-    if axes:
-        step = f"repeats={axes[0]!r} takes the runs of a setting as its repeats"
-    return f"undecided: each setting ran once, so any lead may be chance; {step}"
-
-
-def _assumptions(between: Contest, axes: Sequence[str], error: float, *, is_assumed: bool) -> str:
-    """Write the assumptions and the scope of a verdict in one line."""
-    num_parts, unit = between.scores.shape[2], between.unit
-    pairs = len(between.names) * (len(between.names) - 1) // 2
-    of_all = f" over all {pairs} pairs" if pairs > 1 else ""
-    facts = [
-        f"an error of at most {100 * error:g} %{of_all}, however often one looks",
-        f"assumes that equal {between.rivals} could be swapped in any {unit}",
-    ]
-    if unit == "setting":
-        facts.append("each of the settings that differ in nothing else counts as a repeat")
-    elif num_parts > 1:
-        facts.append(f"a {unit} counts once, by its mean over {num_parts} settings that differ in nothing else")
-    if "fold" in axes:
-        facts.append("over these folds, whose training data overlap")
-    elif axes:
-        facts.append("repeats of the training, on these data")
-    if is_assumed:
-        facts.append(assumption(axes))
-    return "; ".join(facts)
-
-
-def _table(between: Contest, race: Race, goal: Goal, values: Sequence[Any], axis: str | None) -> pd.DataFrame:
-    """Return a row per rival, the best first."""
-    leads: dict[int, Lead] = dict(zip(race.positions[1:], race.leads, strict=True))
-    states = dict(zip(race.positions[1:], race.states, strict=True))
-    rows = [*race.positions, *(rival for rival in between.order if rival not in race.positions)]
-    if axis is None:
-        params = {name: [values[rival][name] for rival in rows] for name in (values[0] if values else ())}
-    else:
-        params = {axis: [values[rival] for rival in rows]}
-    numbers, means = between.num_repeats, goal.sign * between.means
-    each = [leads.get(rival, _NONE) for rival in rows]
-    without = {rival: "not compared" if rival in between.alone else "no result" for rival in rows}
-    without |= dict.fromkeys(race.positions, "")
-    computed: dict[str, list[Any]] = {
-        goal.metric: [float(means[rival]) for rival in rows],
-        f"{between.unit}s": [int(numbers[rival]) for rival in rows],
-        "difference": [lead.mean for lead in each],
-        "low": [lead.low for lead in each],
-        "high": [lead.high for lead in each],
-        "evidence": [leads[rival].evidence if rival in leads else math.nan for rival in rows],
-        "verdict": [states.get(rival, without.get(rival, "")) for rival in rows],
-    }
-    names = {name: name if name not in computed else f"{name} (hyperparameter)" for name in params}
-    table = from_columns(
-        {**{names[name]: column for name, column in params.items()}, **computed}, names.values()
-    )
-    table.attrs[HYPERPARAMETERS] = list(names.values())
-    return table
+    return Verdict.of(runs, ranking, axis, margin, error)

@@ -1,242 +1,271 @@
 """Write a verdict as a sentence."""
 
-import functools
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
-from runmanager.answers.evidence import fewest, needed, visible
-from runmanager.answers.leads import Lead
-from runmanager.answers.sentences import capital
-from runmanager.tables.cells import cell
+from runmanager.answers.contest import BETTER, EQUAL, IDENTICAL, UNDECIDED, WORSE, Contest
+from runmanager.answers.evidence import Lead, fewest, needed
+from runmanager.answers.luck import luck_of
+from runmanager.core.outcome import Status
+from runmanager.core.wording import counted, listed, printable
+from runmanager.tables.cells import all_of, cell
 
-BETTER, EQUAL, IDENTICAL, UNDECIDED = "better", "equal", "identical", "undecided"
-"""The possible outcomes of a verdict."""
-
-_WORSE = "worse"
 _SHARE = 3  # the rounding step of a number is at most a third of half its interval
 _ENOUGH = 3  # minimum number of repeats for an estimate of further repeats
 _WORTH_SAYING = 100  # largest number of further repeats that is named
+_MOST_NAMED = 2  # maximum number of rivals with lost repeats that are named
 _MOST_DECIMALS, _LARGEST = 6, 1e6  # limits beyond which a number is written with two digits
 _TWO = 2
+_SPLITS = ("fold", "split")  # repeats of which there are no more than the split has
 
 
-@dataclass(frozen=True)
-class Race:
-    """The best of several rivals, and its lead over each other rival, the closest rival first."""
+def sentence_of(contest: Contest) -> str:
+    """Write the decision, or the number of repeats that would decide; also the lost repeats."""
+    if contest.leads and contest.axis is None and not contest.ranking.repeats:
+        return f"undecided: each setting ran once, so any lead may be chance; {_to_repeat(contest)}"
+    if not contest.leads and contest.alone and contest.axis != "experiment":
+        rest = "; importances() says what matters in a sample or a search"
+        return f"undecided: no two settings differ in {printable(str(contest.axis))} alone{rest}"
+    first, *others = clauses(contest)
+    if contest.outcome == UNDECIDED and contest.leads:
+        first += f": {others.pop(0)}"
+    return "; ".join([first, *others])
 
-    names: Sequence[str]  # the name of the best rival, then the names of the others
-    leads: Sequence[Lead]  # the best rival's leads over the others
-    unit: str = "seed"  # the word for a repeat
-    rivals: str = "settings"  # the word for the rivals
-    num_rivals: int = 2  # number of all rivals, even if they lost all repeats
-    margin: float | None = None  # smaller differences count as equal
-    notes: Callable[[], Sequence[str]] = tuple  # returns sentences on lost and left-out repeats, and on items
-    positions: Sequence[int] = ()  # positions of the best rival and the others in their contest
 
-    @property
-    def states(self) -> list[str]:
-        """The decision about each other rival: worse, equal, identical or undecided."""
-        return [self._state(lead) for lead in self.leads]
+def clauses(contest: Contest) -> list[str]:
+    """Write the decision, what is open, and what was lost; this reads the journals of the first two rivals."""
+    write = {BETTER: _better, UNDECIDED: _undecided}.get(contest.outcome, _equal)
+    luck = (
+        luck_of(contest.runs, contest.metric, contest.rivals, *contest.positions[:_TWO])
+        if contest.leads
+        else ""
+    )
+    return [*write(contest), *filter(None, [luck]), *_losses(contest), *_left_out(contest)]
 
-    def _state(self, lead: Lead) -> str:
-        if lead.is_identical:
-            return IDENTICAL
-        if self.margin is not None and lead.is_within(self.margin):
-            return EQUAL
-        return _WORSE if lead.is_decided else UNDECIDED
 
-    @property
-    def outcome(self) -> str:
-        """The decision about all rivals together."""
-        states = set(self.states)
-        if not states or UNDECIDED in states:
-            return UNDECIDED
-        if len(states) == 1:
-            return BETTER if _WORSE in states else states.pop()
-        return EQUAL
+def standing(contest: Contest) -> str:
+    """Say how far the best rival is ahead of the closest undecided rival."""
+    rival = _in_state(contest, UNDECIDED)[0]
+    lead, best = contest.leads[rival], contest.names[contest.order[0]]
+    text = f"{best} is ahead of {contest.names[rival]} by {_short(lead)} after {_count(contest, [rival])}"
+    text += f", evidence {min(lead.evidence, lead.least):.2g} of {lead.least:g}"
+    more = max(int(total) - lead.n, 1) if math.isfinite(total := _needed(contest, lead)) else math.inf
+    return f"{text}, about {counted(int(more), f'more {contest.unit}')}" if more <= _WORTH_SAYING else text
 
-    @property
-    def sentence(self) -> str:
-        """Write the decision, or the number of repeats that would decide; also the lost repeats."""
-        first, *others = self._clauses
-        if self.outcome == UNDECIDED and self.leads:
-            first += f": {others.pop(0)}"
-        return "; ".join([first, *others])
 
-    @property
-    def headline(self) -> str:
-        """Write the decision, or which rival leads; the text begins with a capital letter or a name."""
-        return self._begun(self._clauses[0])
+def _to_repeat(contest: Contest) -> str:
+    """Suggest a repeat axis: an axis that seems to be one, else a seed with enough values to decide."""
+    from runmanager.answers.ranking import repeats_of
 
-    @property
-    def details(self) -> str:
-        """Write the clauses after the headline, "" if there are none."""
-        return self._begun("; ".join(self._clauses[1:]))
+    axes, _ = repeats_of(contest.runs)
+    if axes:
+        return f"repeats={axes[0]!r} takes the runs of a setting as its repeats"
+    number = fewest(len(contest.names) / 2 / contest.error)
+    return f'repeat them, as with the axis "seed": range({number}) and repeats="seed"'
 
-    def _begun(self, text: str) -> str:
-        return text if text.startswith((*self.names,)) else capital(text)
 
-    @functools.cached_property
-    def _clauses(self) -> list[str]:
-        said = {BETTER: self._better, EQUAL: self._equal, IDENTICAL: self._equal, UNDECIDED: self._undecided}
-        return [*said[self.outcome](), *self.notes()]
+def _better(contest: Contest) -> list[str]:
+    best, following = (contest.names[rival] for rival in contest.positions[:_TWO])
+    lead = contest.closest
+    gap = f"by {gap_of(lead)}"
+    if lead.n < lead.fewest:
+        gap += f" (an interval needs {lead.fewest} {contest.unit}s)"
+    text = f"{best} is better than {following} {gap}"
+    if len(contest.leads) > 1:
+        text = f"{best} is the best of {len(contest.positions)} {contest.noun}, ahead of {following} {gap}"
+    return [f"{text}, decided after {_most(contest, contest.leads)}"]
 
-    @property
-    def _open(self) -> list[int]:
-        """The indices in `leads` of the undecided rivals."""
-        return [index for index, state in enumerate(self.states) if state == UNDECIDED]
 
-    @property
-    def standing(self) -> str:
-        """Say how far the best rival is ahead of the closest undecided rival."""
-        index = self._open[0]
-        lead, rival = self.leads[index], self.names[index + 1]
-        text = f"{self.names[0]} is ahead of {rival} by {self._short(lead)} after {self._count([lead])}"
-        text += f", evidence {min(lead.evidence, lead.least):.2g} of {lead.least:g}"
-        least = lead.least * self.num_rivals / 2
-        total = needed(abs(lead.mean) / lead.std, least) if lead.mean and lead.std else math.inf
-        if total - lead.n <= _WORTH_SAYING:
-            text += f", about {self._more(max(int(total) - lead.n, 1))}"
-        return text
+def _equal(contest: Contest) -> list[str]:
+    worse = _in_state(contest, WORSE)
+    same = [rival for rival in contest.leads if rival not in worse]
+    names = [contest.names[rival] for rival in (contest.order[0], *same)]
+    who = " and ".join(names) if len(names) == _TWO else f"the best {len(names)} {contest.noun}"
+    who = f"all {len(names)} {contest.noun}" if not worse and len(names) > _TWO else who
+    if all(contest.states[rival] == IDENTICAL for rival in same):
+        text = f"{who} are identical in {_count(contest, same)}"
+    else:
+        ends = f" ({gap_of(contest.leads[same[0]]).partition(' (')[2]}" if len(same) == 1 else ""
+        text = f"{who} are equal within {cell(contest.margin)}{ends}, decided after {_most(contest, same)}"
+    return [text, f"{names[0]} is better than {_others(contest, worse)}"] if worse else [text]
 
-    def _better(self) -> list[str]:
-        best, following = self.names[:_TWO]
-        lead = self.leads[0]
-        gap = f"by {gap_of(lead)}"
-        if lead.n < lead.fewest:
-            gap += f" (an interval needs {lead.fewest} {self.unit}s)"
-        text = f"{best} is better than {following} {gap}"
-        if len(self.leads) > 1:
-            text = f"{best} is the best of {len(self.names)} {self.rivals}, ahead of {following} {gap}"
-        return [f"{text}, decided after {self._most(self.leads)}"]
 
-    def _equal(self) -> list[str]:
-        states = self.states
-        same = [index for index, state in enumerate(states) if state != _WORSE]
-        names = [self.names[0], *(self.names[index + 1] for index in same)]
-        who = " and ".join(names) if len(names) == _TWO else f"the best {len(names)} {self.rivals}"
-        who = f"all {len(names)} {self.rivals}" if _TWO < len(names) == len(self.names) else who
-        leads = [self.leads[index] for index in same]
-        if all(states[index] == IDENTICAL for index in same):
-            text = f"{who} are identical in {self._count(leads)}"
-        else:
-            ends = f" ({gap_of(leads[0]).partition(' (')[2]}" if len(leads) == 1 else ""
-            text = f"{who} are equal within {cell(self.margin)}{ends}, decided after {self._most(leads)}"
-        if others := len(states) - len(same):
-            return [text, f"{self.names[0]} is better than {self._others(others, _WORSE)}"]
-        return [text]
+def _undecided(contest: Contest) -> list[str]:
+    if not contest.leads:
+        return [f"undecided: there are no two {contest.noun} to compare"]
+    rivals = _in_state(contest, UNDECIDED)
+    best, others, count = contest.names[contest.order[0]], _others(contest, rivals), _count(contest, rivals)
+    text = f"undecided{f' between {best} and {others}' if len(contest.leads) > 1 else ''} after {count}"
+    if contest.leads[rivals[0]].mean > 0:  # the comparison is false for NaN
+        do = "does" if count == f"1 {contest.unit}" else "do"
+        text = f"{best} leads {others}, but {count} {do} not decide it"
+    words = {WORSE: "worse", EQUAL: f"equal within {cell(contest.margin)}", IDENTICAL: IDENTICAL}
+    decided = []
+    for state, word in words.items():
+        if decided_rivals := _in_state(contest, state):
+            are = "is" if len(decided_rivals) == 1 else "are"
+            decided.append(f"{_others(contest, decided_rivals)} {are} {word}")
+    return [text, _next_step(contest, rivals), *decided]
 
-    def _undecided(self) -> list[str]:
-        if not self.leads:
-            return [f"undecided: there are no two {self.rivals} to compare"]
-        states, first = self.states, self._open[0]
-        others = self._others(len(self._open), UNDECIDED)
-        rivals = f" between {self.names[0]} and {others}"
-        count = self._count([self.leads[index] for index in self._open])
-        decided = [
-            f"{self._others(states.count(state), state)} {'is' if states.count(state) == 1 else 'are'} {word}"
-            for state, word in (
-                (_WORSE, "worse"),
-                (EQUAL, f"equal within {cell(self.margin)}"),
-                (IDENTICAL, IDENTICAL),
-            )
-            if state in states
-        ]
-        text = f"undecided{rivals if len(self.leads) > 1 else ''} after {count}"
-        if self.leads[first].mean > 0:  # the comparison is false for NaN
-            do = "does" if count == f"1 {self.unit}" else "do"
-            text = f"{self.names[0]} leads {others}, but {count} {do} not decide it"
-        return [text, self._next_step(self.leads[first], self.names[first + 1]), *decided]
 
-    def _others(self, number: int, state: str) -> str:
-        """Describe the rivals in a state: a single rival by its name, several rivals by their number."""
-        if number == 1:
-            return self.names[1 + self.states.index(state)]
-        return f"the other {number} {self.rivals}" if number == len(self.leads) else f"{number} others"
+def _next_step(contest: Contest, rivals: Sequence[int]) -> str:
+    """Say how far the best rival is ahead of the closest undecided rival, and how many repeats would decide."""
+    best, rival = contest.names[contest.order[0]], contest.names[rivals[0]]
+    lead, unit = contest.leads[rivals[0]], contest.unit
+    if not lead.n:
+        return f"{best} and {rival} have no {unit} in common"
+    if math.isnan(lead.mean):
+        return "their numbers are too large to be compared"
+    ahead = (
+        f"{best} is ahead by {_short(lead)}"
+        if len(rivals) == 1
+        else f"the closest, {rival}, is {_short(lead)} behind"
+    )
+    if not lead.mean:
+        ahead = f"{best} and {rival} have the same mean"
+    elif lead.mean < 0:
+        ahead = f"{rival} is ahead of {best} by {_short(lead)} where both have a result"
+    elif lead.is_constant and contest.is_constant and contest.ranking.repeats:
+        return f"{ahead} in each {unit}; the {unit} seems to change nothing: does train() use it?"
+    elif lead.is_constant:
+        return f"{ahead} in each {unit} alike; more {unit}s are needed"
+    if unit in _SPLITS:
+        return f"{ahead}; a split has no more than its {unit}s: repeat the split with a seed axis"
+    first, total = fewest(lead.least * len(contest.names) / 2), _needed(contest, lead)
+    total = max(total, first, lead.n + 1)
+    step = f"; a verdict needs at least {first} {unit}s" if lead.n < first else ""
+    if total - lead.n <= _WORTH_SAYING:
+        step += f"; such a lead takes about {total:.0f} in half of the cases ({total - lead.n:.0f} more)"
+    elif not step:
+        step = (
+            f"; more than {_WORTH_SAYING} more {unit}s are needed" if lead.std else f"; more {unit}s are needed"
+        )
+    return f"{ahead}{step}"
 
-    def _next_step(self, lead: Lead, rival: str) -> str:
-        """Say how far the best rival is ahead, and how many repeats would decide."""
-        least = lead.least * self.num_rivals / 2
-        first = fewest(least)
-        if not lead.n:
-            return f"{self.names[0]} and {rival} have no {self.unit} in common"
-        if math.isnan(lead.mean):
-            return "their numbers are too large to be compared"
-        ahead = self._ahead(lead, rival)
-        if lead.is_constant and lead.mean:
-            return (
-                f"{ahead} in each, to the last digit; one more {self.unit} is needed, which changes the results"
-            )
-        if lead.n < first:
-            about = self._projected(lead, least, first) if lead.n >= _ENOUGH and lead.std else ""
-            return f"{ahead}; a verdict needs at least {first} {self.unit}s{about}"
-        size = visible(lead.n, least) * lead.std
-        if not lead.std or not math.isfinite(size):
-            return f"{ahead}; more {self.unit}s are needed"
-        unseen = f"{lead.n} {self.unit}s cannot show a difference below {size:.1g}"
-        return f"{ahead}; {unseen}{self._projected(lead, least, lead.n + 1)}"
 
-    def _ahead(self, lead: Lead, rival: str) -> str:
-        """Say how far the best rival is ahead of another one in the repeats that both have."""
-        best, size = self.names[0], self._short(lead)
-        if not lead.mean:
-            return f"{best} and {rival} have the same mean"
-        if lead.mean < 0:
-            return f"{rival} is ahead of {best} by {size} where both have a result"
-        is_named = self.states.count(UNDECIDED) == 1  # whether the closest rival has a name in the sentence
-        return f"{best} is ahead by {size}" if is_named else f"the closest, {rival}, is {size} behind"
+def _needed(contest: Contest, lead: Lead) -> float:
+    """Estimate how many repeats decide the measured difference; infinity if this is unknown."""
+    if lead.n < _ENOUGH or not (lead.mean and lead.std):
+        return math.inf
+    return needed(abs(lead.mean) / lead.std, lead.least * len(contest.names) / 2)
 
-    def _projected(self, lead: Lead, least: float, at_least: int) -> str:
-        """Estimate how many repeats decide the measured difference, or else what twice as many can show."""
-        if lead.n < _ENOUGH or not lead.std:
-            number = at_least - lead.n
-            return f"; at least {self._more(number)} {'is' if number == 1 else 'are'} needed"
-        total = needed(abs(lead.mean) / lead.std, least) if lead.mean else math.inf
-        if total - lead.n <= _WORTH_SAYING:
-            number = max(int(total), at_least)
-            return f"; such a lead takes about {number} in half of the cases ({number - lead.n} more)"
-        number = 2 * max(lead.n, fewest(least))
-        return f"; {number} can show a difference of {visible(number, least) * lead.std:.1g}"
 
-    def _more(self, number: int) -> str:
-        return f"{number} more {self.unit}{'' if number == 1 else 's'}"
+def _in_state(contest: Contest, state: str) -> list[int]:
+    return [rival for rival, word in contest.states.items() if word == state]
 
-    def _short(self, lead: Lead) -> str:
-        """Write a difference with as many digits as its standard error justifies."""
-        # half the width of an interval of two standard errors, 0 if unknown
-        half = 2 * lead.std / math.sqrt(lead.n) if lead.n > 1 and lead.std else 0.0
-        if not half:
-            return f"{abs(lead.mean):.2g}"
-        # number of decimals for two significant digits
-        least = 1 - math.floor(math.log10(abs(lead.mean))) if lead.mean else 0
-        text = _rounded(abs(lead.mean), max(_decimals(half), least, 0))
-        return text.rstrip("0").rstrip(".") if "." in text else text
 
-    def _most(self, leads: Sequence[Lead]) -> str:
-        """Write the number of repeats of the rival with the largest number."""
-        return self._count([max(leads, key=lambda lead: lead.n)])
+def _others(contest: Contest, rivals: Sequence[int]) -> str:
+    """Describe rivals: a single rival by its name, several rivals by their number."""
+    if len(rivals) == 1:
+        return contest.names[rivals[0]]
+    return (
+        f"the other {len(rivals)} {contest.noun}"
+        if len(rivals) == len(contest.leads)
+        else f"{len(rivals)} others"
+    )
 
-    def _count(self, leads: Sequence[Lead]) -> str:
-        """Write the number of repeats, or its range over the rivals."""
-        numbers = sorted({lead.n for lead in leads if lead.n}) or [0]
-        text = str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]}"
-        return f"{text} {self.unit}{'' if numbers[-1] == 1 else 's'}"
+
+def _most(contest: Contest, rivals: Iterable[int]) -> str:
+    """Write the number of repeats of the rival with the largest number."""
+    return _count(contest, [max(rivals, key=lambda rival: contest.leads[rival].n)])
+
+
+def _count(contest: Contest, rivals: Iterable[int]) -> str:
+    """Write the number of repeats, or its range over the rivals."""
+    numbers = sorted({contest.leads[rival].n for rival in rivals} - {0}) or [0]
+    text = str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]}"
+    return f"{text} {contest.unit}{'' if numbers[-1] == 1 else 's'}"
+
+
+def _losses(contest: Contest) -> list[str]:
+    """Say which rivals lost repeats, and why; one sentence covers all rivals without a result."""
+    lost = {rival: _lost(contest, rival) for rival in contest.order}
+    ends = [
+        rival for rival in contest.order if not contest.has_score[rival].any() and not _is_open(contest, rival)
+    ]
+    without = [rival for rival in ends if rival not in contest.alone]
+    if len(without) == 1 and lost[without[0]]:
+        without = []  # the single rival is named like the rivals that lost some repeats
+    each = [rival for rival in contest.order if lost[rival] and rival not in without]
+    texts = [_loss(contest, rival) for rival in each[:_MOST_NAMED]]
+    if more := each[_MOST_NAMED:]:
+        texts.append(f"{len(more)} other {contest.noun} lost some too")
+    if without:
+        which = (
+            f"{len(without)} {contest.noun} have" if len(without) > 1 else f"{contest.names[without[0]]} has"
+        )
+        texts.append(f"{which} no result{_reasons(sum((lost[rival] for rival in without), Counter()))}")
+    if alone := contest.alone:
+        which = f"{listed([contest.names[rival] for rival in alone])} {'is' if len(alone) == 1 else 'are'}"
+        texts.append(f"{which} not compared: no run of another value has the same other hyperparameters")
+    return texts
+
+
+def _loss(contest: Contest, rival: int) -> str:
+    counts = _lost(contest, rival)
+    number = counts.total()
+    total = sum(n for word, n in contest.statuses[rival].items() if not Status(word).is_open)
+    unit = "run" if contest.scores.shape[2] > 1 else contest.unit
+    which = f"{number} of {counted(total, unit)}"
+    if number == total > 1 and not _is_open(contest, rival):
+        which = all_of(total, f"{unit}s")
+    why = _reasons(counts) if len(counts) > 1 else f" ({next(iter(counts))})"
+    return f"{contest.names[rival]} lost {which}{why}"
+
+
+def _reasons(counts: Counter[str]) -> str:
+    return f" ({', '.join(f'{count} {word}' for word, count in counts.items())})" if counts else ""
+
+
+def _lost(contest: Contest, rival: int) -> Counter[str]:
+    """Count the runs of a rival that failed, diverged, hung or were killed, by status."""
+    return Counter({word: n for word, n in contest.statuses[rival].items() if Status(word).is_lost})
+
+
+def _is_open(contest: Contest, rival: int) -> bool:
+    """Whether a run of a rival is still in progress or pending."""
+    return any(Status(word).is_open for word in contest.statuses[rival])
+
+
+def _left_out(contest: Contest) -> list[str]:
+    """Say how many repeats only one of the first two rivals has; lost repeats are not counted."""
+    if not contest.leads:
+        return []
+    best, other = contest.positions[:_TWO]
+    number = int((contest.has_score[best] != contest.has_score[other]).sum())
+    number -= _lost(contest, best).total() + _lost(contest, other).total()
+    both = f"{contest.names[best]} and {contest.names[other]}"
+    return [f"left out: {counted(number, contest.unit)} that only one of {both} has"] if number > 0 else []
 
 
 def gap_of(lead: Lead) -> str:
     """Write a difference with its interval, rounded by the width of the interval.
 
-    >>> gap_of(Lead(7, 0.01103, 0.004, 0.00617, 0.01589, 30.0, 20.0))
+    >>> gap_of(Lead(7, 0.01103, 0.004, 0.00617, 0.01589, 30.0, 20.0, 6))
     '0.011 (0.006 to 0.016)'
+    >>> gap_of(Lead(8, 0.137, 0.1, 0.003, 0.27, 30.0, 20.0, 8))
+    '0.14 (0.003 to 0.27)'
+    >>> gap_of(Lead(8, 0.14, 0.1, 0.0, 0.3, 30.0, 20.0, 8))
+    '0.1 (above 0, at most 0.3)'
     """
     if not math.isfinite(lead.high - lead.low):
         return f"{lead.mean:.2g}"
     decimals = _decimals((lead.high - lead.low) / 2)
-    low, high = (
-        _rounded(number, decimals) if round(number, decimals) else "0" for number in (lead.low, lead.high)
-    )
-    return f"{_rounded(lead.mean, decimals)} ({low} to {high})"
+    mean, low, high = (_rounded(number, decimals) for number in (lead.mean, lead.low, lead.high))
+    if lead.low == 0 and lead.is_decided:  # the decision excludes 0, although the wider interval reaches it
+        return f"{mean} (above 0, at most {high})"
+    return f"{mean} ({low} to {high})"
+
+
+def _short(lead: Lead) -> str:
+    """Write the size of a difference with as many digits as its standard error justifies, but at least two."""
+    half = 2 * lead.std / math.sqrt(lead.n) if lead.n > 1 and lead.std else 0.0
+    if not half or not lead.mean:
+        return f"{abs(lead.mean):.2g}"
+    least = 1 - math.floor(math.log10(abs(lead.mean)))
+    text = _rounded(abs(lead.mean), max(_decimals(half), least, 0))
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def _decimals(half: float) -> int:

@@ -186,7 +186,7 @@ def _experiment_to_json(folder: Path, runs: Iterable[dict[str, Any]]) -> dict[st
 
 def run_to_json(run: "RunResult") -> dict[str, Any]:
     """Return the summary of a run as JSON."""
-    (metrics,) = ranked_numbers([run], None)
+    (metrics,) = ranked_numbers([run], [])
     return {
         "run": run.folder.number,
         "folder": str(run.folder.path),

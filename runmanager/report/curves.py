@@ -135,7 +135,7 @@ def visible_of(data: ReportData, drawn: Sequence[int]) -> list[int]:
 
 def groups_of(data: ReportData, colored: PageAxis | None) -> list[tuple[str, list[int]]]:
     """Return the groups of runs that get a mean line."""
-    repeats = set(data.findings.repeats)
+    repeats = set(data.ranking.repeats)
     if any(axis.name in repeats for axis in data.axes):
         others = [axis for axis in data.axes if axis.name not in repeats]
         settings: dict[tuple[int, ...], list[int]] = {}

@@ -10,8 +10,7 @@ import pandas as pd
 
 from runmanager.answers.answers import CHANGE, Answers, answers_of
 from runmanager.answers.differences import Row
-from runmanager.answers.findings import Findings, find
-from runmanager.answers.ranking import own_goals
+from runmanager.answers.ranking import Ranking, own_goals, ranking_of
 from runmanager.answers.sampled import is_missing, is_sampled
 from runmanager.core.experiment import Experiment, varying
 from runmanager.core.goal import EPOCH, KEPT, Goal, is_larger_better, x_value
@@ -63,7 +62,7 @@ class ReportData:
     names: Sequence[str]  # the names of the runs, such as "run 7"
     runs: pd.DataFrame  # the table of `load_runs`, one row per run in `results`
     answers: Answers
-    findings: Findings  # the findings of the answers; if no run has a score, the loss ranks the runs
+    ranking: Ranking  # the ranking of the answers; if no column decides, the loss ranks the runs
     scores: Sequence[float]  # the metric of the goal of each completed or pruned run, NaN for other runs
     order: Sequence[int]  # the runs with a score, the best setting first
     axes: Sequence[PageAxis]  # the varying axes, the largest effect first
@@ -76,7 +75,7 @@ class ReportData:
     @property
     def goal(self) -> Goal:
         """The goal that ranks the runs."""
-        return self.findings.goal
+        return self.ranking.goal
 
     @property
     def is_searched(self) -> bool:
@@ -104,11 +103,11 @@ class ReportData:
     @property
     def goals(self) -> Sequence[Goal]:
         """The goals; empty if there is only one goal."""
-        return self.findings.goals if len(self.findings.goals) > 1 else ()
+        return self.ranking.goals if len(self.ranking.goals) > 1 else ()
 
     def prefers_larger(self, metric: str) -> bool:
         """Whether larger values of a metric are better: as its goal says, else as its name implies."""
-        directions = {goal.metric.removeprefix(KEPT): goal.is_larger_better for goal in self.findings.goals}
+        directions = {goal.metric.removeprefix(KEPT): goal.is_larger_better for goal in self.ranking.goals}
         return directions.get(metric, bool(is_larger_better(metric)))
 
     @property
@@ -118,7 +117,7 @@ class ReportData:
 
     def varying(self, indices: Sequence[int]) -> list[PageAxis]:
         """Return the hyperparameters with two or more values in these runs, without the repeat axes."""
-        axes = [axis for axis in self.axes if axis.name not in self.findings.repeats]
+        axes = [axis for axis in self.axes if axis.name not in self.ranking.repeats]
         return [axis for axis in axes if len({axis.codes[index] for index in indices}) > 1]
 
     def axis(self, name: str) -> PageAxis:
@@ -141,17 +140,19 @@ def report_data(
     if goal is None:
         own_goals(table)  # raises an error if the experiments have different goals
     answers = answers_of(table, goal, repeats)
-    findings = answers.findings or find(table, "loss", repeats)
-    answers = replace(answers, findings=findings)
+    if answers.ranking is None:
+        answers = replace(answers, ranking=ranking_of(table, "loss", repeats), question=answers.headline)
+    ranking = answers.ranking
+    assert ranking
     ended = [run.status.is_success for run in results]
-    scores = [float(v) if ok else math.nan for v, ok in zip(table[findings.goal.metric], ended, strict=True)]
+    scores = [float(v) if ok else math.nan for v, ok in zip(table[ranking.goal.metric], ended, strict=True)]
     params = [dict(run.folder.params) for run in results]
     names = [f"run {run.folder.number}" for run in results]
     if len(experiments) > 1:
         params = [{"experiment": name, **run.folder.params} for name, run in pairs]
         names = [f"{printable(name)} run {run.folder.number}" for name, run in pairs]
-    firsts = [setting.rows[0] for setting in (*findings.settings, *findings.others)]
-    ranges = [name for name in varying(params) if name not in findings.repeats]
+    firsts = [setting.rows[0] for setting in (*ranking.settings, *ranking.others)]
+    ranges = [name for name in varying(params) if name not in ranking.repeats]
     axes = [_axis(name, params, firsts if name in ranges else ()) for name in varying(params)]
     matters = answers.matters
     ranks = {
@@ -159,8 +160,8 @@ def report_data(
     }
     order = [
         row
-        for setting in findings.settings
-        for row in sorted(setting.rows, key=lambda row: -findings.goal.sign * scores[row])
+        for setting in ranking.settings
+        for row in sorted(setting.rows, key=lambda row: -ranking.goal.sign * scores[row])
         if math.isfinite(scores[row]) and results[row].status is Status.COMPLETED
     ]
     axes.sort(key=lambda axis: ranks.get(axis.name, len(ranks)))
@@ -168,7 +169,7 @@ def report_data(
     if len(experiments) > 1:
         notes = {name: f"- {name}: {first_line_of_note(note)}" for name, note in notes.items()}
     return ReportData(
-        title, results, names, table, answers, findings, scores, order, axes,
+        title, results, names, table, answers, ranking, scores, order, axes,
         "\n".join(notes.values()),
         _x_axis(results),
     )  # fmt: skip

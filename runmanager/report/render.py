@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from runmanager.answers.conclusion import all_digits
 from runmanager.answers.differences import diff_of
-from runmanager.answers.usual_goals import companion
+from runmanager.answers.ranking import metrics_of
 from runmanager.answers.view import TIMES
 from runmanager.core import files
 from runmanager.core.experiment import read_runs
@@ -31,11 +31,11 @@ from runmanager.report.page_data import page_data
 from runmanager.report.run_colors import NUM_COLORS, color_of, colored_axis
 from runmanager.report.svg import spaced
 from runmanager.tables.cells import aligned, cell, durations
-from runmanager.tables.columns import metrics_of
 from runmanager.tables.loading import Paths, read_results
 from runmanager.tables.notes import first_line_of_note
 from runmanager.tables.roots import absolute_path, no_runs
 from runmanager.tables.roots import experiments as folders_of
+from runmanager.answers.usual_goals import companion
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -181,7 +181,7 @@ def _address(page: Path, target: Path) -> str:
 
 def _entry(data: ReportData, *, is_over: bool) -> dict[str, Any]:
     """Return what the index says about an experiment."""
-    goals = " and ".join(map(str, data.findings.goals)) if data.order else ""
+    goals = " and ".join(map(str, data.ranking.goals)) if data.order else ""
     counts = ", ".join(f"{number:,} {word}" for word, number in data.answers.counts.items())
     begun = sections.facts(data).get("begun", [])
     facts = [
@@ -307,7 +307,7 @@ def _markdown(note: str) -> str:
 def _table(data: ReportData) -> dict[str, Any]:
     """Return the table of runs: columns of varying hyperparameters and results, rows from best to worst."""
     runs = data.runs
-    goals = [goal.metric for goal in data.goals if goal.metric != data.findings.goal.metric]
+    goals = [goal.metric for goal in data.goals if goal.metric != data.ranking.goal.metric]
     others = list(dict.fromkeys([*goals, *_metrics(data)[1:]]))
     names = ["status"] if len(set(runs["status"])) > 1 else []
     numbers = ["epochs"] if len(set(runs["epochs"])) > 1 else []
@@ -315,7 +315,7 @@ def _table(data: ReportData) -> dict[str, Any]:
     numbers, times = (
         [name for name in names if name not in (data.goal.metric, *goals)] for names in (numbers, times)
     )
-    has_numbers = not runs[data.findings.goal.metric].isna().all()
+    has_numbers = not runs[data.ranking.goal.metric].isna().all()
     columns = [("run", "text"), *[(data.goal.metric, "number")] * has_numbers]
     columns += [(axis.name, "number" if axis.is_ordered else "text") for axis in data.axes]
     columns += [(name, "number") for name in (*others, *numbers, *times)] + [(name, "text") for name in names]
@@ -323,7 +323,7 @@ def _table(data: ReportData) -> dict[str, Any]:
     write = {name: durations if name in times else aligned for name in (*others, *numbers, *times)}
     score, *measured = (
         written([v if math.isfinite(v) else math.nan for v in map(float, runs[name].iloc[listed])])
-        for name, written in ((data.findings.goal.metric, aligned), *write.items())
+        for name, written in ((data.ranking.goal.metric, aligned), *write.items())
     )
     rows = []
     for position, index in enumerate(listed):
@@ -369,7 +369,7 @@ def _legend(colored: PageAxis, runs: Sequence[int]) -> list[tuple[str, str]]:
 
 def _metrics(data: ReportData) -> list[str]:
     """Return the metric and its companions: the matching loss or accuracy, and the metrics on training data."""
-    metric = data.findings.metric
+    metric = data.ranking.metric
     names = [metric, companion(metric, metrics_of(data.runs))]
     names += ["accuracy"] if metric.endswith(("accuracy", "loss")) else []
     runs = data.runs

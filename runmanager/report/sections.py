@@ -36,34 +36,34 @@ def cards(data: ReportData) -> list[tuple[str, str]]:
 
 def settings(data: ReportData) -> dict[str, Any] | None:
     """Return the table of repeated settings, or of the Pareto front, the best first; else None."""
-    findings, has_front = data.findings, len(data.findings.goals) > 1
-    if not (findings.repeats or has_front):
+    ranking, has_front = data.ranking, len(data.ranking.goals) > 1
+    if not (ranking.repeats or has_front):
         return None
-    listed = findings.settings if findings.repeats else findings.first
+    listed = ranking.settings if ranking.repeats else ranking.first
     if len(listed) < 2:  # noqa: PLR2004 - a comparison needs two
         return None
     best = listed[: _MOST_SETTINGS if len(listed) > _MOST_SETTINGS + 1 else None]
     names = [axis.name for axis in data.axes if axis.name in best[0].params]
-    numbers = columns_of_numbers(findings, data.runs, best)
-    mean = "mean " if findings.repeats else ""
-    goals = {each.metric: f"{mean}{each.metric}" for each in findings.goals}
-    texts = [] if findings.repeats else [("run", [data.names[setting.rows[0]] for setting in best])]
+    numbers = columns_of_numbers(ranking, data.runs, best)
+    mean = "mean " if ranking.repeats else ""
+    goals = {each.metric: f"{mean}{each.metric}" for each in ranking.goals}
+    texts = [] if ranking.repeats else [("run", [data.names[setting.rows[0]] for setting in best])]
     texts += [(name, [data.axis(name).label(setting.params[name]) for setting in best]) for name in names]
     texts += [(title, aligned(numbers[name])) for name, title in goals.items()]
-    if findings.repeats:
+    if ranking.repeats:
         behind = [text.behind(data, rank) for rank in range(len(best))]
         texts += [("behind the first", behind), *((name, numbers[name]) for name in (INTERVAL, REPEATS))]
-    if findings.repeats and has_front:
-        front = [setting.rows for setting in findings.front]
+    if ranking.repeats and has_front:
+        front = [setting.rows for setting in ranking.front]
         texts.append(("Pareto front", ["yes" if setting.rows in front else "" for setting in best]))
     right = [*(name for name in names if data.axis(name).is_ordered), *goals.values()]
     which = "The Pareto front"
-    if findings.repeats:
+    if ranking.repeats:
         which = f"{'The' if len(best) == len(listed) else f'The first {len(best)}'} settings by their mean"
-    scope = findings.scope(numbers.get(INTERVAL, ()))
-    some = f"{len(best)} of {counted(len(listed), findings.noun)}" if has_front and not findings.repeats else ""
+    scope = data.answers.scope(numbers.get(INTERVAL, ()))
+    some = f"{len(best)} of {counted(len(listed), ranking.noun)}" if has_front and not ranking.repeats else ""
     return {
-        "caption": "; ".join(filter(None, [which, some, findings.count, scope])),
+        "caption": "; ".join(filter(None, [which, some, ranking.count, scope])),
         "columns": [(name, "number" if name in right else "text") for name, _ in texts],
         "rows": list(zip(*(cells for _, cells in texts), strict=True)),
     }

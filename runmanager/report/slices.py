@@ -97,7 +97,7 @@ def best_so_far(data: ReportData, busy: Sequence[Busy], colored: PageAxis | None
     y = _score_scale(data, runs)
     x = Scale(1, len(runs), LEFT + 4, WIDTH - RIGHT)
     idle = len(runs) - numbers[-1]
-    which = "The best single run" if data.findings.repeats else "The best"
+    which = "The best single run" if data.ranking.repeats else "The best"
     words = f"{which}, {data.names[better[-1]]}, was number {numbers[-1]:,} of {len(runs):,} to end. " + (
         f"The last {counted(idle, 'run')} did not improve it." if idle else "It was the last one."
     )

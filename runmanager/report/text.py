@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 
 from runmanager.answers.answers import Answers
 from runmanager.answers.changes import Change
+from runmanager.answers.contest import EQUAL, UNDECIDED
 from runmanager.answers.ranking import is_same
 from runmanager.answers.sentences import capital
-from runmanager.answers.verdict_sentence import EQUAL, UNDECIDED
 from runmanager.core.goal import is_larger_better
 from runmanager.core.outcome import Status
 from runmanager.core.state import RunResult
@@ -21,27 +21,27 @@ _MOST_NAMED = 4  # maximum number of values in a sentence
 
 def headline(answers: Answers) -> tuple[str, list[str]]:
     """Return the headline, which names the trade-offs of several goals, and sentences that complete it."""
-    findings, details = answers.findings, list(answers.details)
-    if findings is None or len(findings.goals) < 2 or len(findings.front) < 2:  # noqa: PLR2004 - a choice
+    ranking, details = answers.ranking, list(answers.details)
+    if ranking is None or len(ranking.goals) < 2 or len(ranking.front) < 2:  # noqa: PLR2004 - a choice
         return answers.headline, details
-    goals = _listed([goal.metric for goal in findings.goals])
-    which = f"{counted(len(findings.front), findings.noun)} are trade-offs between {goals}"
+    goals = _listed([goal.metric for goal in ranking.goals])
+    which = f"{counted(len(ranking.front), ranking.noun)} are trade-offs between {goals}"
     return which, [f"{answers.headline}.", *details]
 
 
 def behind(data: ReportData, rank: int) -> str:
     """Return the distance of a setting to the leading setting, and whether this distance may be chance."""
-    findings = data.findings
+    ranking = data.ranking
     if not rank:
         return ""
-    best, setting = findings.settings[0], findings.settings[rank]
-    if why_below := findings.why_below(setting):
+    best, setting = ranking.settings[0], ranking.settings[rank]
+    if why_below := ranking.why_below(setting):
         return f"{why_below}: ranks below" if setting.number > 1 or setting.run else f"{why_below}: not ranked"
     if is_same(best.mean, setting.mean):
         return "the same mean"
-    race = findings.setting_race
-    state = dict(zip(race.positions[1:], race.states, strict=True)).get(rank, UNDECIDED)
-    chance = {UNDECIDED: ", may be chance", EQUAL: f", equal within {cell(race.margin)}"}.get(state, "")
+    verdict = data.answers.verdict
+    state = verdict.states.get(rank, UNDECIDED)
+    chance = {UNDECIDED: ", may be chance", EQUAL: f", equal within {cell(verdict.margin)}"}.get(state, "")
     return f"{abs(best.mean - setting.mean):.2g}{chance}"
 
 
@@ -63,11 +63,11 @@ def effect_sentence(data: ReportData, axis: PageAxis) -> str:
         most, side = ("highest", "above") if data.goal.is_larger_better else ("lowest", "below")
         average = " on average" if change.num > 1 else ""
         sentence = (
-            f"All else equal, {axis.label(best)} has the {most} {data.findings.metric}{average}: {mean_text}, "
+            f"All else equal, {axis.label(best)} has the {most} {data.ranking.metric}{average}: {mean_text}, "
             f"{abs(mean - following):.2g} {side} {axis.label(change.means[1][0])} ({comparisons})"
         )
     parts = [f"{sentence}."]
-    if len(top) == 1 and data.answers.race(change.axis).outcome == UNDECIDED:
+    if len(top) == 1 and data.answers.verdict_on(change.axis).outcome == UNDECIDED:
         parts.append("That may be chance.")
     if change.left_out:
         left_out = _listed([axis.label(value) for value in change.left_out])
@@ -97,7 +97,7 @@ def curves_sentence(data: ReportData, metric: str) -> str:
         were = f"{worse} of {of} {'was' if worse == 1 else 'were'} over 1 % better"
         direction = "best" if is_larger_better(metric) == larger else "max" if larger else "min"
         keep = f'; keep="{direction}:{metric}" keeps the weights of the best one'
-        parts.append(f"{were} at an earlier epoch{keep if metric == data.findings.metric else ''}.")
+        parts.append(f"{were} at an earlier epoch{keep if metric == data.ranking.metric else ''}.")
     return " ".join(parts)
 
 
@@ -111,11 +111,9 @@ def shared_sentence(data: ReportData) -> str:
 
 def order_sentence(data: ReportData) -> str:
     """Return a sentence on the order of the table of runs, of which at least one is ranked."""
-    findings = data.findings
-    count = f"{counted(len(data.results), 'run')}; {findings.count}" if findings.repeats else findings.count
-    first = (
-        "those of the leading setting first" if findings.repeats else f"the best first by {data.goal.metric}"
-    )
+    ranking = data.ranking
+    count = f"{counted(len(data.results), 'run')}; {ranking.count}" if ranking.repeats else ranking.count
+    first = "those of the leading setting first" if ranking.repeats else f"the best first by {data.goal.metric}"
     return f"{capital(count)}, {first}."
 
 

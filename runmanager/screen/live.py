@@ -233,7 +233,9 @@ class GridProgress(Display):
         metrics = dict(running.metrics) if running else {}
         if self.is_shown:
             result = self.states[folder.id]
-            (numbers,) = ranked_numbers([result], self._design.goal or goal_of_kept([result.start]))
+            kept_by = goal_of_kept([result.start])
+            goals = self._design.all_goals or ([kept_by] if kept_by else [])
+            (numbers,) = ranked_numbers([result], goals)
             metrics |= numbers if running else {}
             self._best.add(result)
             self._is_best_old = True

@@ -18,8 +18,6 @@ from runmanager.tables.cells import duration
 
 if TYPE_CHECKING:
     from runmanager.answers.contest import Contest
-    from runmanager.answers.verdict import Comparison
-    from runmanager.answers.verdict_sentence import Race
 
 HOPELESS = 0.1
 """The probability of a decision below which the limit is said to be too small."""
@@ -178,15 +176,17 @@ class _Deciding(Search):
                 self._why = "! some repeats did not end: the same command continues"
                 return Decision(sentences=sentences)
             try:
-                race, rivals, comparison = self._look(asked, read)
+                contest, rivals = self._look(asked, read)
             except InvalidArgumentError as error:  # the goal's metric may be missing in all runs
                 cause = error if any(result.epochs for result in read) else "no run has an epoch"
                 self._why = f"! nothing is decided: {cause}"
                 return Decision(sentences=sentences)
             seconds = sum(run.seconds for run in read)
-            if not self._ask(race, rivals, comparison, seconds):
+            if not self._ask(contest, rivals, seconds):
                 return Decision(sentences=sentences)
-            sentences = [race.standing, *self._outlook(race, comparison.contest, seconds, seconds / len(read))]
+            from runmanager.answers.verdict_sentence import standing
+
+            sentences = [standing(contest), *self._outlook(contest, seconds, seconds / len(read))]
 
     def left_out(self) -> Collection[str]:
         """Return the repeats that are not requested yet."""
@@ -222,29 +222,29 @@ class _Deciding(Search):
         setting = {name: value for name, value in folder.params.items() if name != self._repeats}
         return identity(setting if axis is None else {axis: setting[axis]})
 
-    def _look(
-        self, asked: Sequence[RunFolder], results: Sequence[RunResult]
-    ) -> tuple["Race", list[str], "Comparison"]:
-        """Compare the rivals by the requested repeats; return the race, its order, and the comparison."""
-        from runmanager.answers.verdict import compared
+    def _look(self, asked: Sequence[RunFolder], results: Sequence[RunResult]) -> tuple["Contest", list[str]]:
+        """Compare the rivals by the requested repeats; return the contest, and the compared rivals in order."""
+        from runmanager.answers.contest import Contest
+        from runmanager.answers.ranking import ranking_of
         from runmanager.tables.columns import runs_table
 
-        table = runs_table(asked[0].path.parent.name, results)
-        comparison = compared(table, self._rule.axis, repeats=self._repeats)
-        race = comparison.contest.race(self._rule.margin, self._rule.error)
-        rivals = dict(zip(comparison.rivals.tolist(), map(self._rival, asked), strict=True))
-        return race, [rivals[code] for code in race.positions], comparison
+        table, rule = runs_table(asked[0].path.parent.name, results), self._rule
+        contest = Contest.of(
+            table, ranking_of(table, repeats=self._repeats), rule.axis, rule.margin, rule.error
+        )
+        rivals = dict(zip(contest.rivals.tolist(), map(self._rival, asked), strict=True))
+        return contest, [rivals[code] for code in contest.positions]
 
-    def _ask(self, race: "Race", rivals: Sequence[str], comparison: "Comparison", seconds: float) -> bool:
+    def _ask(self, contest: "Contest", rivals: Sequence[str], seconds: float) -> bool:
         """Request one more repeat of each undecided rival; return whether any repeat was requested."""
-        from runmanager.answers.verdict_sentence import UNDECIDED
+        from runmanager.answers.contest import UNDECIDED
 
-        rule, states = self._rule, [UNDECIDED, *race.states]
-        if UNDECIDED not in race.states:
-            self._why = "" if race.states else "! there are no two rivals with a result: nothing is decided"
+        rule, states = self._rule, [UNDECIDED, *contest.states.values()]
+        if UNDECIDED not in states[1:]:
+            self._why = "" if states[1:] else "! there are no two rivals with a result: nothing is decided"
             return False
-        if comparison.contest.is_constant:
-            axis, metric = printable(self._repeats), printable(comparison.goal.metric)
+        if contest.is_constant:
+            axis, metric = printable(self._repeats), printable(contest.metric)
             same = f"each setting has the same {metric} in all its repeats"
             self._why = f"! {axis} seems to change nothing, as {same}: does train() use run.{axis}?"
             return False
@@ -266,29 +266,31 @@ class _Deciding(Search):
         self._asked |= wider
         return True
 
-    def _outlook(self, race: "Race", contest: "Contest", seconds: float, of_run: float) -> list[str]:
+    def _outlook(self, contest: "Contest", seconds: float, of_run: float) -> list[str]:
         """Say, once, that the limit will hardly decide; the runs took `seconds`, and `of_run` on average."""
+        from runmanager.answers.contest import UNDECIDED
+        from runmanager.answers.evidence import differences
         from runmanager.answers.foresight import Foresight, Spread
-        from runmanager.answers.power import ENOUGH
-        from runmanager.answers.verdict_sentence import UNDECIDED
+        from runmanager.answers.power import ENOUGH, chance
 
-        rule, states = self._rule, race.states
-        index = states.index(UNDECIDED)
-        lead, n = race.leads[index], race.leads[index].n
+        rule, num_rivals = self._rule, len(contest.names)
+        undecided = [rival for rival, state in contest.states.items() if state == UNDECIDED]
+        lead, n = contest.leads[undecided[0]], contest.leads[undecided[0]].n
         if self._is_hopeless or n < ENOUGH or not lead.std:
             return []
         # decided rivals get no more repeats
-        per_repeat = (1 + states.count(UNDECIDED)) * max(len(repeats[0]) for repeats in self._runs.values())
+        per_repeat = (1 + len(undecided)) * max(len(repeats[0]) for repeats in self._runs.values())
         limit = max(map(len, self._runs.values()))
         what = f"max_repeats={limit}" if limit == rule.max_repeats else f"{limit} repeats"
         if rule.max_seconds is not None and of_run:
             by_time = n + math.ceil((rule.max_seconds - seconds) / (of_run * per_repeat))
             limit, what = min((by_time, f"max_seconds={rule.max_seconds:g}"), (limit, what))
-        if contest.chance(race.positions[0], race.positions[index + 1], limit, rule.rule) >= HOPELESS:
+        row = differences(contest.scores, contest.order[0])[undecided[0]]
+        if chance(row[row == row], limit, num_rivals, rule.error, rule.margin) >= HOPELESS:  # noqa: PLR0124 - NaN
             return []
         self._is_hopeless = True
-        spread = Spread(lead.std, n, race.unit)
-        foresight = Foresight(race.num_rivals, limit, limit * per_repeat, spread, rule.error, True, lead.mean)
+        spread = Spread(lead.std, n, contest.unit)
+        foresight = Foresight(num_rivals, limit, limit * per_repeat, spread, rule.error, True, lead.mean)
 
         def time_of(number: int) -> str:
             return duration(max(of_run * (number - n * per_repeat) / self.num_lanes, 1), 0)

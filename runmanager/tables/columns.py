@@ -21,7 +21,7 @@ from runmanager.core.wording import did_you_mean, printable
 from runmanager.errors import InvalidArgumentError
 from runmanager.tables.notes import first_line_of_note
 from runmanager.tables.results_files import COLD
-from runmanager.tables.run_numbers import ranked_numbers
+from runmanager.tables.run_numbers import lacking, ranked_numbers
 
 HYPERPARAMETERS = "hyperparameters"
 """The key in a table's `attrs` that holds the names of its hyperparameters."""
@@ -33,6 +33,8 @@ EARLY = "stopped early"
 """The column with the reason why a loop over epochs ended before its last epoch."""
 INSIDE = "continues at"
 """The column with the batch inside an epoch after which an interrupted run resumes."""
+LACKING = "not in the last epoch"
+"""The column with the metrics whose value is of an earlier epoch, as the last epoch lacks them."""
 
 _OF_RUNS = {"run", "status", "attempts", "folder"}  # columns that only load_runs has
 
@@ -103,7 +105,8 @@ def runs_table(name: str, runs: Sequence[RunResult], design: Design | None = Non
     if design is None:
         design = Experiment(runs[0].folder.path.parent).design if runs else Design()
     goal = design.goal or goal_of_kept(run.start for run in runs)
-    return with_design(_of_runs(runs, goal), name, design, goal)
+    goals = design.all_goals or (() if goal is None else (goal,))
+    return with_design(_of_runs(runs, goals), name, design, goal)
 
 
 def with_design(table: pd.DataFrame, name: str, design: Design, goal: Goal | None = None) -> pd.DataFrame:
@@ -136,9 +139,10 @@ def notes_of(runs: pd.DataFrame) -> list[str]:
     return [f"note{'' if is_one else f' of {printable(name)}'}: {note}" for name, note in notes.items()]
 
 
-def _of_runs(runs: Sequence[RunResult], goal: Goal | None = None) -> pd.DataFrame:
-    """Build the table of runs; a run that keeps its best weights also has the goal's value at their epoch."""
-    summaries = ranked_numbers(runs, goal)
+def _of_runs(runs: Sequence[RunResult], goals: Sequence[Goal] = ()) -> pd.DataFrame:
+    """Build the table of runs; a run that keeps its best weights also has its metrics at their epoch."""
+    summaries = ranked_numbers(runs, goals)
+    not_last = [lacking(run) for run in runs]
     metrics = dict.fromkeys((*LEADING, *itertools.chain.from_iterable(summaries)))
     bests = sorted(name for name in metrics if name.startswith(("best ", KEPT)))
     order = dict.fromkeys((*LEADING[:2], *bests, *LEADING[2:], *metrics))
@@ -166,6 +170,7 @@ def _of_runs(runs: Sequence[RunResult], goal: Goal | None = None) -> pd.DataFram
         **({} if all(map(math.isnan, peaks)) else {"peak memory": _column(peaks)}),
         **({EARLY: _column([run.stopped_early for run in runs])} if any(r.stopped_early for r in runs) else {}),
         **({INSIDE: _column(inside)} if any(inside) else {}),
+        **({LACKING: _column(not_last)} if any(not_last) else {}),
         **({} if all(size is pd.NA for size in sizes) else {"parameters": _column(sizes)}),
         "attempts": _column([run.attempts for run in runs]),
         "mixed": _column([run.mixed for run in runs]),
@@ -242,7 +247,7 @@ def hyperparameters_of(table: pd.DataFrame) -> list[str]:
 
 def metrics_of(runs: pd.DataFrame) -> list[str]:
     """Return the columns of a table that may be metrics."""
-    others = {*hyperparameters_of(runs), *RESERVED - {"loss", "accuracy"}, EARLY, INSIDE}
+    others = {*hyperparameters_of(runs), *RESERVED - {"loss", "accuracy"}, EARLY, INSIDE, LACKING}
     return [str(name) for name in runs if name not in others and not str(name).startswith(("best ", KEPT))]
 
 

@@ -5,22 +5,24 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 
 from runmanager.core.experiment import RunFolder
-from runmanager.core.goal import KEPT, Goal, goal_of_kept
+from runmanager.core.goal import KEPT, Goal, goal_of_kept, is_larger_better
 from runmanager.core.outcome import Status
 from runmanager.core.state import RunResult, read_run
 from runmanager.core.values import closest
 
 
-def ranked_numbers(runs: Sequence[RunResult], goal: Goal | None) -> list[dict[str, float]]:
-    """Return the summary of each run; if any run keeps its best weights, with the goal's value at their epoch.
+def ranked_numbers(runs: Sequence[RunResult], goals: Sequence[Goal]) -> list[dict[str, float]]:
+    """Return the summary of each run; if any run keeps its best weights, with the values at their epoch.
 
-    Without a goal, or if the goal is a result of the whole run, a summary has no such value.
+    Without goals, a summary has no such values. A result of the whole run is of no epoch.
     """
     summaries = [_summary(run) for run in runs]
-    records = (record for run in runs for record in run.epochs)
-    if goal and any(map(keeps, runs)) and any(goal.metric in record.metrics for record in records):
+    names = list(dict.fromkeys(name for run in runs for record in run.epochs for name in record.metrics))
+    if goals and any(by.metric in names for by in filter(None, map(keeps, runs))):
+        metrics = [goal.metric for goal in goals]
+        names = [n for n in names if n in metrics or (is_larger_better(n) is not None and " " not in n)]
         for run, summary in zip(runs, summaries, strict=True):
-            summary[f"{KEPT}{goal.metric}"] = kept(run, goal, summary)
+            summary |= {f"{KEPT}{name}": value for name, value in kept(run, names, summary).items()}
     return summaries
 
 
@@ -45,18 +47,26 @@ def keeps(run: RunResult) -> Goal | None:
     return goal_of_kept([run.start])
 
 
-def kept(run: RunResult, goal: Goal, last: Mapping[str, float]) -> float:
-    """Return the metric of a goal at the epoch whose weights a run keeps, else the last value of the metric."""
+def kept(run: RunResult, names: Iterable[str], last: Mapping[str, float]) -> dict[str, float]:
+    """Return metrics at the epoch whose weights a run keeps, else their last values."""
     by = keeps(run)
-    if by is None:
-        return last.get(goal.metric, math.nan)
-    # weights of a diverged epoch are not kept; of epochs with equal values, the first counts
-    records = run.epochs[: len(run.epochs) - (run.status is Status.DIVERGED)]
-    best = max(records, key=lambda record: by.score(record.metrics), default=None)
-    if best is None or by.score(best.metrics) == -math.inf:
-        return math.nan
-    values = [r.metrics[goal.metric] for r in records if r.epoch <= best.epoch and goal.metric in r.metrics]
-    return values[-1] if values else math.nan
+    values: Mapping[str, float] = last
+    if by is not None:
+        # weights of a diverged epoch are not kept; of epochs with equal values, the first counts
+        records = run.epochs[: len(run.epochs) - (run.status is Status.DIVERGED)]
+        best = max(records, key=lambda record: by.score(record.metrics), default=None)
+        is_kept = best is not None and by.score(best.metrics) > -math.inf
+        values = {}
+        for record in records[: records.index(best) + 1] if best is not None and is_kept else ():
+            values.update(record.metrics)  # the epoch of the weights may lack a metric
+    return {name: values.get(name, math.nan) for name in names}
+
+
+def lacking(run: RunResult) -> str:
+    """Name the metrics of a run that its last epoch lacks, so that their last value is of an earlier epoch."""
+    last = {**run.epochs[-1].metrics, **run.summary} if run.epochs else {}
+    names = dict.fromkeys(name for record in run.epochs for name in record.metrics)
+    return ", ".join(name for name in names if name not in last)
 
 
 def missing_goal(goals: Iterable[Goal], folder: RunFolder) -> str:

@@ -6,9 +6,10 @@ import pytest
 from scipy import stats
 
 from runmanager import best, compare, effects, show
+from runmanager.answers.answers import answers_of
 from runmanager.answers.conclusion import conclude
-from runmanager.answers.findings import find
 from runmanager.answers.ranking import intervals
+from runmanager.answers.verdict_sentence import sentence_of
 from runmanager.errors import GridError
 from runmanager.tables.columns import HYPERPARAMETERS
 
@@ -88,7 +89,7 @@ def test_runs_are_ranked_one_by_one_where_that_is_asked_for(runs):
 
     assert table["run"].tolist() == [8, 7, 3, 6, 5, 2, 1, 4, 9, 10, 11, 12]  # those without a result are last
     assert show(runs, repeats=()).table["run"].tolist()[:3] == [8, 7, 3]
-    assert find(runs, repeats=()).settings[0].rows == [7]
+    assert answers_of(runs, repeats=()).settings[0].rows == [7]
 
 
 def test_repeat_axes_given_by_hand_are_used_instead(runs):
@@ -105,19 +106,21 @@ def test_a_lead_is_decided_by_the_differences_at_the_same_repeats():
     runs = pd.DataFrame(rows, columns=["net", "seed", "accuracy"])
     runs.attrs |= {HYPERPARAMETERS: ["net", "seed"], "repeats": {"e": ["seed"]}}
 
-    findings = find(runs)
+    findings = answers_of(runs)
 
     # the spread between seeds is much larger than the lead, but the same in all
     assert (
-        findings.settings[1].statistics.low < findings.settings[0].mean < findings.settings[1].statistics.high
+        findings.settings[1].statistics[0]["low"]
+        < findings.settings[0].mean
+        < findings.settings[1].statistics[0]["high"]
     )
     assert [s.params["net"] for s in findings.settings] == ["c", "b", "a"]
-    assert findings.race.states == ["undecided", "worse"]
-    assert findings.race.sentence == (
-        "net=c leads net=b, but 9 seeds do not decide it: net=c is ahead by 0.00031; 9 seeds cannot show "
-        "a difference below 0.003; 18 can show a difference of 0.002; net=a is worse"
+    assert [*findings.decision.states.values()] == ["undecided", "worse"]
+    assert sentence_of(findings.decision) == (
+        "net=c leads net=b, but 9 seeds do not decide it: net=c is ahead by 0.00031; more than 100 more "
+        "seeds are needed; net=a is worse"
     )
-    assert not findings.is_certain
+    assert not findings.is_decided
 
 
 def test_a_lead_over_all_others_is_more_than_chance():
@@ -127,14 +130,12 @@ def test_a_lead_over_all_others_is_more_than_chance():
     runs = pd.DataFrame(rows, columns=["net", "seed", "loss"])
     runs.attrs |= {HYPERPARAMETERS: ["net", "seed"], "repeats": {"e": ["seed"]}}
 
-    findings = find(runs)
+    findings = answers_of(runs)
 
     assert findings.settings[0].params == {"net": 1}
-    assert (
-        findings.headline() == "net=1 is better than net=2 by 0.4000 (0.3972 to 0.4027), decided after 6 seeds"
-    )
-    assert findings.is_certain
-    assert findings.race.leads[0].mean > 0  # how much better, whatever the direction
+    assert findings.headline == "net=1 is better than net=2 by 0.4000 (0.3972 to 0.4027), decided after 6 seeds"
+    assert findings.is_decided
+    assert findings.decision.closest.mean > 0  # how much better, whatever the direction
 
 
 def test_effects_are_those_of_settings_and_repeats_are_no_axis(runs):
@@ -179,20 +180,20 @@ def test_a_value_that_failed_in_one_setting_leaves_the_pairs_of_the_others():
 
 
 def sentences_of(runs, **options):
-    findings = find(runs, **options)
-    return findings.headline(), " ".join(findings.details())
+    findings = answers_of(runs, is_over=True, **options)
+    return findings.headline, " ".join(findings.details)
 
 
 def test_the_best_setting_is_named_with_its_mean_its_interval_and_its_repeats(runs):
-    assert find(runs).result() == (
+    assert answers_of(runs, is_over=True).result == (
         "lr=0.2 width=8 has the highest accuracy: 0.755, the mean of 4 repeats (fold and seed), "
         "95 % interval 0.5535 to 0.9565"
     )
-    assert find(runs, "min:accuracy").result(is_over=False) == (
+    assert answers_of(runs, "min:accuracy", is_over=False).result == (
         "lr=0.1 width=8 has the lowest accuracy so far: 0.600, the mean of 3 repeats (fold and seed), "
         "95 % interval 0.3516 to 0.8484; 1 failed"
     )
-    assert find(runs, repeats="seed").result() == (
+    assert answers_of(runs, repeats="seed", is_over=True).result == (
         "lr=0.2 width=8 fold=1 has the highest accuracy: 0.855, the mean of 2 seeds, "
         "95 % interval 0.283 to 1.000"
     )
@@ -210,7 +211,7 @@ def test_the_value_that_counts_is_named_with_its_direction(runs, goal, basis):
     runs = runs.assign(**{"best accuracy": runs["accuracy"], "kept accuracy": runs["accuracy"]})
     runs = runs.drop(columns="kept accuracy") if goal == "min:accuracy" else runs
 
-    assert find(runs, goal, repeats=()).basis == basis
+    assert answers_of(runs, goal, repeats=()).basis == basis
 
 
 @pytest.mark.parametrize(
@@ -268,10 +269,10 @@ def test_a_run_that_is_best_in_all_goals_has_the_number_of_each():
     runs = pd.DataFrame({"run": [3, 4], "lr": [0.1, 0.2], "accuracy": [0.8276, 0.8196], "cost": [1.277, 2.0]})
     runs.attrs[HYPERPARAMETERS] = ["lr"]
 
-    findings = find(runs, ["max:accuracy", "min:cost"])
+    findings = answers_of(runs, ["max:accuracy", "min:cost"])
 
-    assert findings.headline() == "Run 3 (lr=0.1) is best in both goals: accuracy 0.8276, cost 1.277"
-    assert findings.details() == [
+    assert findings.headline == "Run 3 (lr=0.1) is best in both goals: accuracy 0.8276, cost 1.277"
+    assert findings.details == [
         "In accuracy, that is 0.0080 above the next; each setting ran once, so it may be chance."
     ]
     assert not findings.front_sentence
@@ -279,7 +280,7 @@ def test_a_run_that_is_best_in_all_goals_has_the_number_of_each():
 
 def test_ties_are_named(runs):
     runs["accuracy"] = runs["accuracy"].where(runs["run"] > 3, 0.9)
-    assert find(runs[runs["run"].isin([1, 5, 8])], repeats=()).headline() == (
+    assert answers_of(runs[runs["run"].isin([1, 5, 8])], repeats=()).headline == (
         "Run 1 (lr=0.1 fold=0 seed=0) and run 8 (lr=0.2 fold=1 seed=1) are best: accuracy 0.90"
     )
     assert sentences_of(runs, repeats=()) == (
@@ -303,7 +304,7 @@ def test_the_only_completed_run_says_how_the_others_ended(statuses, sentence):
     runs["status"], runs["accuracy"] = ["completed", *statuses], [0.9, *numbers]
     runs.attrs[HYPERPARAMETERS] = ["lr"]
 
-    assert find(runs, "max:accuracy").details() == [sentence]
+    assert answers_of(runs, "max:accuracy").details == [sentence]
 
 
 def test_the_only_result_is_called_so(runs):
@@ -320,7 +321,7 @@ def test_identical_settings_are_named_and_what_few_repeats_cannot_tell_apart():
     runs.attrs |= {HYPERPARAMETERS: ["net", "seed"], "repeats": {"e": ["seed"]}}
     runs["accuracy"] += runs["seed"] * 0.001 * (runs["net"] // 2 % 3)
 
-    assert find(runs).race.sentence == (
+    assert sentence_of(answers_of(runs).decision) == (
         "net=38 leads 38 others, but 5 seeds do not decide it: the closest, net=36, is 0.102 behind; a "
         "verdict needs at least 10 seeds; such a lead takes about 10 in half of the cases (5 more); net=39 is "
         "identical"
@@ -338,24 +339,22 @@ def test_what_the_decided_settings_leave_is_counted():
     runs = pd.DataFrame(rows, columns=["net", "seed", "accuracy"])
     runs.attrs |= {HYPERPARAMETERS: ["net", "seed"], "repeats": {"e": ["seed"]}}
 
-    assert find(runs).race.sentence == (
-        "net=a leads net=c, but 12 seeds do not decide it: net=a is ahead by 0.03; 12 seeds cannot show "
-        "a difference below 0.1; 24 can show a difference of 0.09; 2 others are worse"
+    assert sentence_of(answers_of(runs).decision) == (
+        "net=a leads net=c, but 12 seeds do not decide it: net=a is ahead by 0.03; more than 100 "
+        "more seeds are needed; 2 others are worse"
     )
-    assert (
-        find(runs[runs["net"] != "c"])
-        .headline()
-        .startswith("net=a is the best of 3 settings, ahead of net=b by 0.40")
+    assert answers_of(runs[runs["net"] != "c"]).headline.startswith(
+        "net=a is the best of 3 settings, ahead of net=b by 0.40"
     )
 
 
 def test_no_runs_have_no_findings(runs):
     runs["status"] = "pending"
 
-    findings = find(runs)
+    findings = answers_of(runs)
 
-    assert (list(findings.settings), findings.headline()) == ([], "")
-    assert len(findings.others) == 3
+    assert (list(findings.settings), findings.headline) == ([], "No run has completed")
+    assert len(findings.ranking.others) == 3
 
 
 def test_the_interval_of_a_mean_accuracy_ends_at_1():
@@ -377,11 +376,11 @@ def test_the_best_run_is_named_with_every_axis_that_varies_in_the_grid():
     )
     runs.attrs[HYPERPARAMETERS] = ["lr", "width", "device"]
 
-    findings = find(runs, "max:accuracy")
+    findings = answers_of(runs, "max:accuracy")
 
     # the device is not named: all runs with a number are on the same one
-    assert findings.headline() == "Run 1 (lr=0.1 width=8) is best: accuracy 0.9"
-    assert findings.varying == ["lr", "width"]
+    assert findings.headline == "Run 1 (lr=0.1 width=8) is best: accuracy 0.9"
+    assert findings.ranking.varying == ["lr", "width"]
 
 
 def test_pruned_runs_are_sorted_by_their_metric_below_completed_ones():
@@ -410,11 +409,11 @@ def test_a_pruned_repeat_breaks_no_tie_of_means():
 
 def test_the_device_is_named_if_it_differs_in_a_setting_that_failed(runs):
     runs["device"] = runs["device"].where(runs["run"] < 9, "cuda")
-    failed = find(runs)
+    failed = answers_of(runs)
     runs["status"] = runs["status"].where(runs["run"] < 9, "unavailable")
 
-    assert failed.headline().startswith("lr=0.2 width=8 device=cpu leads")
-    assert find(runs).headline().startswith("lr=0.2 width=8 leads")
+    assert failed.headline.startswith("lr=0.2 width=8 device=cpu leads")
+    assert answers_of(runs).headline.startswith("lr=0.2 width=8 leads")
 
 
 def test_a_goal_that_no_completed_run_has_breaks_no_tie():
@@ -422,7 +421,7 @@ def test_a_goal_that_no_completed_run_has_breaks_no_tie():
     runs["status"] = ["completed", "completed", "pruned"]
     runs["accuracy"], runs["f1"] = [0.8, 0.8, 0.7], [math.nan, math.nan, 0.5]
     runs.attrs[HYPERPARAMETERS] = ["lr"]
-    findings = find(runs, ["max:accuracy", "max:f1"])
+    findings = answers_of(runs, ["max:accuracy", "max:f1"])
 
-    assert findings.headline() == "Run 1 (lr=0.1) and run 2 (lr=0.2) are best: accuracy 0.8"
-    assert findings.details() == []
+    assert findings.headline == "Run 1 (lr=0.1) and run 2 (lr=0.2) are best: accuracy 0.8"
+    assert findings.details == []

@@ -30,14 +30,14 @@ from runmanager import (
     show,
     write_report,
 )
-from runmanager.answers import ranking
+from runmanager.answers.answers import answers_of
 from runmanager.answers.differences import diff
 from runmanager.answers.effects import compare, effects
 from runmanager.answers.failures import failures
-from runmanager.answers.findings import find
 from runmanager.cli.app import app
 from runmanager.core import files
 from runmanager.errors import InvalidArgumentError, RunsWarning
+from runmanager.tables import ranking
 from runmanager.tables.roots import experiments
 from tests.fuzz import hostile
 from tests.nightly import of_night
@@ -293,11 +293,12 @@ def check_tables(loaded: Any, dice: random.Random, num_options: int = 2) -> None
                 show(loaded.head(1), **options),
             ):
                 check_view(view)
-            findings = find(loaded, **options)
+            answers = answers_of(loaded, **options)
+            findings = answers.ranking
             assert sorted(
                 row for setting in (*findings.settings, *findings.others) for row in setting.rows
             ) == list(range(len(loaded)))
-            assert not has_escapes(" ".join([findings.headline(), *findings.details()]))
+            assert not has_escapes(" ".join([answers.headline, *answers.details]))
             assert len(ranking.best(loaded, **options)) in (
                 len(loaded),
                 len(findings.settings) + len(findings.others),

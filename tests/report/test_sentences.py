@@ -11,6 +11,7 @@ import pytest
 from scipy import stats
 
 from runmanager.answers.verdict import verdict
+from runmanager.answers.verdict_sentence import sentence_of
 from runmanager.core.experiment import RunFolder
 from runmanager.core.outcome import EpochRecord, Status
 from runmanager.core.state import RunResult
@@ -111,8 +112,8 @@ def test_no_sentence_of_the_headline_contradicts_the_table(case):
     answers = case.data.answers
     title, lead = answers.headline, " ".join(answers.details)
     first = title
-    if case.data.findings.has_verdict:
-        assert title == case.data.findings.race.headline
+    if answers.has_verdict:
+        assert title == answers.headline
         best_is = r" (?:is best|ha(?:s|ve) the (?:highest|lowest) \w+): | leads?, with \w+ |^Each has "
         assert re.search(best_is, lead)
         first, _, _ = lead.partition(". ")
@@ -130,7 +131,7 @@ def test_no_sentence_of_the_headline_contradicts_the_table(case):
         assert (float(numbers[4]), float(numbers[5])) == (written(inside[0]), written(inside[1]))
     else:
         assert row["count"] == 1 or not row["std"] > 0 or len(ties) > 1
-    if case.data.findings.has_verdict:
+    if answers.has_verdict:
         assert int(numbers[3] or 1) == (1 if re.search(r" and .* (?:have|lead)\b", first) else row["count"])
         assert ("have the same mean" in lead or "identical" in title + lead) == (len(ties) > 1)
     else:
@@ -155,10 +156,10 @@ def says(title, data, axis, row):
 
 
 def test_a_lead_is_called_more_than_chance_only_where_paired_t_tests_agree(case):
-    verdict = case.data.findings.race.sentence
+    verdict = sentence_of(case.data.answers.decision)
     scores = [
         {case.table["seed"][row]: case.table["score"][row] for row in setting.rows if done(case, row)}
-        for setting in case.data.findings.leaders
+        for setting in case.data.ranking.leaders
     ]
     if "more than chance" in verdict:
         for other in scores[1:]:

@@ -21,7 +21,7 @@ from runmanager import (
     show,
     verdict,
 )
-from runmanager.answers.findings import find
+from runmanager.answers.ranking import ranking_of
 from runmanager.errors import InvalidArgumentError
 
 RUNS = [
@@ -283,7 +283,9 @@ def test_runs_with_names_are_ranked_and_named_by_them():
     assert show(table).table["run"].tolist() == names
     assert best(table)["run"].tolist() == names
     assert verdict(table).table["run"].tolist() == names
-    assert [find(table).name(setting) for setting in find(table).settings[:1]] == [f"run {names[0]}"]
+    assert [ranking_of(table).name(setting) for setting in ranking_of(table).settings[:1]] == [
+        f"run {names[0]}"
+    ]
 
 
 def test_a_run_column_with_the_name_of_a_setting_is_a_hyperparameter():
