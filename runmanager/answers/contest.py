@@ -53,7 +53,7 @@ class Contest:
     margin: float | None  # smaller differences count as equal
     error: float
     names: Sequence[str]  # the rivals' names in sentences
-    values: Sequence[Any]  # for each rival, the value of the axis, or the hyperparameters
+    levels: Sequence[Any]  # for each rival, the value of the axis, or the hyperparameters
     rivals: Numbers  # (runs,) the rival of each run, as a position in `names`
     scores: Numbers  # (rivals, repeats, parts), larger is better; a missing score is NaN
     statuses: Sequence[Counter[str]]  # status -> number of runs, for each rival
@@ -73,7 +73,8 @@ class Contest:
         """Compare the settings of a ranking, or the values of an axis in otherwise equal settings."""
         scores, axes = scores_of(runs, ranking).to_numpy(float), ranking.repeats
         unit = printable(axes[0]) if len(axes) == 1 and axes[0] in SEEDS else "repeat"
-        rivals, values = ranking.codes, [setting.params for setting in ranking.all_settings]
+        rivals = ranking.codes
+        values: list[Any] = [setting.params for setting in ranking.all_settings]
         names, parts = [label or "the only setting" for label in ranking.labels], np.zeros(len(runs), int)
         if axis is not None:
             rivals, values = numbered(runs[axis])

@@ -1,16 +1,15 @@
 """The verdict of repeats: the best setting, or the better value of an axis."""
 
-import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from html import escape
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from runmanager.answers.contest import NO_LEAD, SETTING, Contest, rule_of
+from runmanager.answers.contest import NO_LEAD, SETTING, UNDECIDED, Contest, rule_of
 from runmanager.answers.ranking import (
     axes_of,
     check_comparable,
@@ -25,8 +24,8 @@ from runmanager.table import Table
 from runmanager.tables.columns import HYPERPARAMETERS, check_table, from_columns
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Verdict(Contest):
+@dataclass(frozen=True, eq=False)
+class Verdict:
     """The verdict of repeats; `print` writes its sentence.
 
     Attributes:
@@ -55,99 +54,26 @@ class Verdict(Contest):
         (True, True, 0.037)
     """
 
-    @functools.cached_property
-    def sentence(self) -> str:
-        """The decision, or the number of repeats that would decide; also the lost repeats."""
-        return sentence_of(self)
+    sentence: str
+    outcome: str
+    better: Any
+    worse: Any
+    difference: float
+    low: float
+    high: float
+    repeats: int
+    evidence: float
+    metric: str
+    assumptions: str
+    table: pd.DataFrame = field(repr=False)
 
     @property
-    def better(self) -> Any:
-        """The better value of the axis, or the hyperparameters of the best setting; None if no rival leads."""
-        return self.values[self.order[0]] if self.order else None
-
-    @property
-    def worse(self) -> Any:
-        """The closest other value or setting, in the same form."""
-        return next((self.values[rival] for rival in self.leads), None)
-
-    @property
-    def difference(self) -> float:
-        """The lead of `better` over `worse`."""
-        return self.closest.mean
-
-    @property
-    def low(self) -> float:
-        """The lower end of the interval of `difference`."""
-        return self.closest.low
-
-    @property
-    def high(self) -> float:
-        """The upper end of the interval of `difference`."""
-        return self.closest.high
-
-    @property
-    def repeats(self) -> int:
-        """The number of repeats that `better` and `worse` both have."""
-        return self.closest.n
-
-    @property
-    def evidence(self) -> float:
-        """The strength of the evidence for a difference."""
-        return self.closest.evidence
-
-    @property
-    def assumptions(self) -> str:
-        """The assumptions and the scope of the verdict in one line."""
-        num_parts, axes, pairs = self.scores.shape[2], self.ranking.repeats, math.comb(len(self.names), 2)
-        of_all = f" over all {pairs} pairs" if pairs > 1 else ""
-        facts = [
-            f"an error of at most {100 * self.error:g} %{of_all}, however often one looks",
-            f"assumes that equal {self.noun} could be swapped in any {self.unit}",
-        ]
-        if self.unit == SETTING:
-            facts.append("each of the settings that differ in nothing else counts as a repeat")
-        elif num_parts > 1:
-            which = f"its mean over {num_parts} settings that differ in nothing else"
-            facts.append(f"a {self.unit} counts once, by {which}")
-        if "fold" in axes:
-            facts.append("over these folds, whose training data overlap")
-        elif axes:
-            facts.append("repeats of the training, on these data")
-        return "; ".join([*facts, *filter(None, [self.ranking.assumption])])
-
-    @functools.cached_property
-    def table(self) -> pd.DataFrame:
-        """A row per rival, the best first."""
-        rows = list(dict.fromkeys([*self.positions, *self.order]))
-        each = [self.leads.get(rival, NO_LEAD) for rival in rows]
-        means = [mean_of(scores[np.isfinite(scores)].tolist()) for scores in self.scores]
-        words = dict.fromkeys(rows, "no result") | dict.fromkeys(self.alone, "not compared")
-        words |= dict.fromkeys(rows[:1], "") | self.states
-        computed: dict[str, list[Any]] = {
-            self.metric: [float(self.ranking.goal.sign * means[rival]) for rival in rows],
-            f"{self.unit}s": self.has_score.sum(axis=1)[rows].tolist() if rows else [],
-            "difference": [lead.mean for lead in each],
-            "low": [lead.low for lead in each],
-            "high": [lead.high for lead in each],
-            "evidence": [math.nan if lead is NO_LEAD else lead.evidence for lead in each],
-            "verdict": [words[rival] for rival in rows],
-        }
-        if self.axis is None:
-            names_of = list(self.values[0]) if self.values else []
-            params = {name: [self.values[rival][name] for rival in rows] for name in names_of}
-        else:
-            params = {self.axis: [self.values[rival] for rival in rows]}
-        names = {name: name if name not in computed else f"{name} (hyperparameter)" for name in params}
-        columns = {names[name]: column for name, column in params.items()}
-        table = from_columns(columns | computed, columns)
-        table.attrs[HYPERPARAMETERS] = list(columns)
-        return table
+    def decided(self) -> bool:
+        """Whether repeats have decided that one rival is better than all others, or that the best are equal."""
+        return self.outcome != UNDECIDED
 
     def __str__(self) -> str:
         return self.sentence
-
-    def __repr__(self) -> str:
-        return f"<Verdict: {self.sentence}>"
 
     def drawn(self) -> Table:
         """Lay out the table for display.
@@ -235,4 +161,68 @@ def verdict(
         ranking = replace(ranking_of(runs, goal, axes), is_assumed=bool(axes) and is_assumed)
     problems.check_margin(margin, error)
     problems.raise_if_any(InvalidArgumentError)
-    return Verdict.of(runs, ranking, axis, margin, error)
+    contest = Contest.of(runs, ranking, axis, margin, error)
+    lead = contest.closest
+    better, worse, *_ = [*(contest.levels[rival] for rival in contest.positions), None, None]
+    return Verdict(
+        sentence=sentence_of(contest),
+        outcome=contest.outcome,
+        better=better,
+        worse=worse,
+        difference=lead.mean,
+        low=lead.low,
+        high=lead.high,
+        repeats=lead.n,
+        evidence=lead.evidence,
+        metric=contest.metric,
+        assumptions=_assumptions(contest),
+        table=_table(contest),
+    )
+
+
+def _assumptions(contest: Contest) -> str:
+    """Write the assumptions and the scope of a verdict in one line."""
+    num_parts, axes, pairs = contest.scores.shape[2], contest.ranking.repeats, math.comb(len(contest.names), 2)
+    of_all = f" over all {pairs} pairs" if pairs > 1 else ""
+    facts = [
+        f"an error of at most {100 * contest.error:g} %{of_all}, however often one looks",
+        f"assumes that equal {contest.noun} could be swapped in any {contest.unit}",
+    ]
+    if contest.unit == SETTING:
+        facts.append("each of the settings that differ in nothing else counts as a repeat")
+    elif num_parts > 1:
+        which = f"its mean over {num_parts} settings that differ in nothing else"
+        facts.append(f"a {contest.unit} counts once, by {which}")
+    if "fold" in axes:
+        facts.append("over these folds, whose training data overlap")
+    elif axes:
+        facts.append("repeats of the training, on these data")
+    return "; ".join([*facts, *filter(None, [contest.ranking.assumption])])
+
+
+def _table(contest: Contest) -> pd.DataFrame:
+    """Return a row per rival, the best first."""
+    rows = list(dict.fromkeys([*contest.positions, *contest.order]))
+    each = [contest.leads.get(rival, NO_LEAD) for rival in rows]
+    means = [mean_of(scores[np.isfinite(scores)].tolist()) for scores in contest.scores]
+    words = dict.fromkeys(rows, "no result") | dict.fromkeys(contest.alone, "not compared")
+    words |= dict.fromkeys(rows[:1], "") | contest.states
+    computed: dict[str, list[Any]] = {
+        contest.metric: [float(contest.ranking.goal.sign * means[rival]) for rival in rows],
+        f"{contest.unit}s": contest.has_score.sum(axis=1)[rows].tolist() if rows else [],
+        "difference": [lead.mean for lead in each],
+        "low": [lead.low for lead in each],
+        "high": [lead.high for lead in each],
+        "evidence": [math.nan if lead is NO_LEAD else lead.evidence for lead in each],
+        "verdict": [words[rival] for rival in rows],
+    }
+    if contest.axis is None:
+        names_of = list(contest.levels[0]) if contest.levels else []
+        params = {name: [contest.levels[rival][name] for rival in rows] for name in names_of}
+    else:
+        params = {contest.axis: [contest.levels[rival] for rival in rows]}
+    names = {name: name if name not in computed else f"{name} (hyperparameter)" for name in params}
+    columns = {names[name]: column for name, column in params.items()}
+    table = from_columns(columns | computed, columns)
+    table.attrs[HYPERPARAMETERS] = list(columns)
+    return table
