@@ -22,12 +22,12 @@ from runmanager.answers.ranking import (
     completed,
     is_same,
     mean_of,
-    metrics_of,
     own_goals,
     ranking_of,
 )
 from runmanager.answers.sampled import is_sampled
 from runmanager.answers.sentences import capital, counts_of, percents
+from runmanager.answers.usual_goals import companion
 from runmanager.answers.verdict_sentence import clauses
 from runmanager.core.experiment import Rule
 from runmanager.core.goal import KEPT
@@ -36,7 +36,7 @@ from runmanager.core.values import COLUMNS
 from runmanager.core.wording import counted, printable
 from runmanager.errors import InvalidArgumentError, MissingExtraError
 from runmanager.tables.cells import aligned, all_of, cell
-from runmanager.answers.usual_goals import companion
+from runmanager.tables.columns import metrics_of
 
 CHANGE, IMPORTANCE, EXPLAINED = "change", "importance", "explained"
 """The measures of importance: mean change between settings, Optuna's PED-ANOVA, and share of the variation."""

@@ -26,11 +26,11 @@ from runmanager.answers.ranking import (
     t_quantile,
 )
 from runmanager.answers.sampled import in_parts, is_sampled
+from runmanager.answers.usual_goals import assumption
 from runmanager.core.values import text
 from runmanager.core.wording import printable
 from runmanager.errors import InvalidArgumentError
 from runmanager.tables.columns import HYPERPARAMETERS, Numbers, beside, check_table
-from runmanager.answers.usual_goals import assumption
 
 OVERALL, DIFFERENCES, LEFT_OUT, COMPARED, AXIS = "overall", "differences", "left out", "compared", "axis"
 """The keys in the `attrs` of a table of `compare`: ratios, differences, missing pairs, column, axis."""

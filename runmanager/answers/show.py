@@ -17,7 +17,6 @@ from runmanager.answers.ranking import (
     are_epochs,
     columns_of_goals,
     completed,
-    metrics_of,
     numbered,
     own_goals,
     ranking_of,
@@ -26,13 +25,13 @@ from runmanager.answers.ranking import (
 )
 from runmanager.answers.sentences import counts_of
 from runmanager.answers.table_views import averages_view, effects_view, pairs_view, settings_view
+from runmanager.answers.usual_goals import companion
 from runmanager.answers.view import View, notes_of_view, same_in_all, span
 from runmanager.core.goal import Goal
 from runmanager.core.outcome import LEADING, Status
 from runmanager.core.values import COLUMNS
 from runmanager.tables.cells import cell
-from runmanager.tables.columns import HYPERPARAMETERS, check_table, hyperparameters_of, notes_of
-from runmanager.answers.usual_goals import companion
+from runmanager.tables.columns import HYPERPARAMETERS, check_table, hyperparameters_of, metrics_of, notes_of
 
 _LEADING = ("experiment", "run", "epoch")
 _TIME = "run duration"

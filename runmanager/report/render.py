@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from runmanager.answers.conclusion import all_digits
 from runmanager.answers.differences import diff_of
-from runmanager.answers.ranking import metrics_of
+from runmanager.answers.usual_goals import companion
 from runmanager.answers.view import TIMES
 from runmanager.core import files
 from runmanager.core.experiment import read_runs
@@ -31,11 +31,11 @@ from runmanager.report.page_data import page_data
 from runmanager.report.run_colors import NUM_COLORS, color_of, colored_axis
 from runmanager.report.svg import spaced
 from runmanager.tables.cells import aligned, cell, durations
+from runmanager.tables.columns import metrics_of
 from runmanager.tables.loading import Paths, read_results
 from runmanager.tables.notes import first_line_of_note
 from runmanager.tables.roots import absolute_path, no_runs
 from runmanager.tables.roots import experiments as folders_of
-from runmanager.answers.usual_goals import companion
 
 if TYPE_CHECKING:
     from jinja2 import Template

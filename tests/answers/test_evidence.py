@@ -5,7 +5,7 @@ import pytest
 from scipy import integrate, stats
 
 from runmanager.answers import evidence
-from runmanager.answers.evidence import closed, difference, fewest, interval, log_evidence, needed, visible
+from runmanager.answers.evidence import closed, difference, fewest, interval, log_evidence
 
 
 def bayes_factor(values, prior=8.0):
@@ -102,7 +102,7 @@ def test_there_is_no_interval_before_the_sixth_repeat_nor_without_spread(values)
 
 
 def test_results_that_never_differ_are_identical_after_five_repeats():
-    assert difference([0.0] * 5) == (5, 0.0, 0.0, 0.0)
+    assert difference([0.0] * 5)[:5] == (5, 0.0, 0.0, 0.0, 0.0)
 
 
 @pytest.mark.parametrize("values", [[1e308] * 5, [math.inf, 1.0, 2.0, 3.0], [1e200, -1e200, 1e200, 0.0]])
@@ -156,14 +156,6 @@ def test_a_clear_winner_pays_for_half_of_the_settings_not_for_all_pairs():
 
     assert closed(pairs, 0)[1:] == pytest.approx(100.0 * 2 / k, rel=0.01)
     assert closed(pairs, 3)[4] < 20  # whoever is behind is not told apart from the others
-
-
-def test_what_is_foreseen_agrees_with_itself():
-    for n in (8, 15, 40):
-        assert needed(visible(n, 20.0), 20.0) == pytest.approx(n, abs=1)
-    assert needed(1e-3, 20.0) == math.inf
-    assert visible(5, 20.0) == math.inf
-    assert needed(50.0, 20.0) == fewest(20)
 
 
 NOISES = {

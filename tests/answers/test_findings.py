@@ -354,7 +354,8 @@ def test_no_runs_have_no_findings(runs):
     findings = answers_of(runs)
 
     assert (list(findings.settings), findings.headline) == ([], "No run has completed")
-    assert findings.ranking and len(findings.ranking.others) == 3
+    assert findings.ranking
+    assert len(findings.ranking.others) == 3
 
 
 def test_the_interval_of_a_mean_accuracy_ends_at_1():

@@ -30,6 +30,7 @@ from runmanager.answers.differences import diff
 from runmanager.answers.effects import effects
 from runmanager.answers.importance import importances
 from runmanager.answers.ranking import ranking_of
+from runmanager.answers.usual_goals import assumption
 from runmanager.checks.check import settings_of
 from runmanager.cli.app import app
 from runmanager.cli.listing import overview
@@ -43,7 +44,6 @@ from runmanager.core.state import read_experiment
 from runmanager.errors import InvalidArgumentError
 from runmanager.screen.best import BestSoFar
 from runmanager.screen.panel import Panel
-from runmanager.answers.usual_goals import assumption
 from tests.nightly import of_night_but
 from tests.report.reading import by_id, parse, text_of
 
