@@ -30,6 +30,7 @@ from runmanager import (
     show,
     write_report,
 )
+from runmanager.answers import ranking
 from runmanager.answers.answers import answers_of
 from runmanager.answers.differences import diff
 from runmanager.answers.effects import compare, effects
@@ -37,7 +38,6 @@ from runmanager.answers.failures import failures
 from runmanager.cli.app import app
 from runmanager.core import files
 from runmanager.errors import InvalidArgumentError, RunsWarning
-from runmanager.tables import ranking
 from runmanager.tables.roots import experiments
 from tests.fuzz import hostile
 from tests.nightly import of_night
@@ -294,7 +294,7 @@ def check_tables(loaded: Any, dice: random.Random, num_options: int = 2) -> None
             ):
                 check_view(view)
             answers = answers_of(loaded, **options)
-            findings = answers.ranking
+            findings = ranking.ranking_of(loaded, **options)
             assert sorted(
                 row for setting in (*findings.settings, *findings.others) for row in setting.rows
             ) == list(range(len(loaded)))
