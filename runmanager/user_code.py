@@ -32,7 +32,10 @@ def is_users_file(file: str) -> bool:
 
 @functools.cache
 def _libraries() -> list[Path]:
-    return [Path(__file__).parent.resolve(), *(Path(sysconfig.get_path(name)).resolve() for name in _LIBRARIES)]
+    folders = [Path(__file__).parent, *(Path(sysconfig.get_path(name)) for name in _LIBRARIES)]
+    # a folder of `pip install --target`; the first entry is the folder of the script
+    folders += [Path(entry) for entry in sys.path[1:] if any(Path(entry).glob("*.dist-info"))]
+    return [folder.resolve() for folder in folders]
 
 
 def caller() -> tuple[str, int]:

@@ -411,6 +411,21 @@ def test_an_interrupted_run_goes_on_with_other_code_only_if_that_is_said(begin, 
     assert (table(), scores()) == (runs, values)
 
 
+def test_the_code_of_a_library_in_a_folder_of_its_own_does_not_count(begin):
+    library = Path("libs/scaling.py")  # as `pip install --target libs` leaves it
+    Path("libs/scaling-1.0.dist-info").mkdir(parents=True)
+    edits = [
+        ("def score(run):\n    return run.lr * 1", "import scaling\nscore = scaling.score"),
+        ("\nnetwork =", "\nimport sys\nsys.path.append('libs')\nnetwork ="),
+    ]
+    for factor in (1, 2):
+        library.write_text(f"def score(run):\n    return run.lr * {factor}\n")
+        code, said = begin(edits)
+
+    assert (code, scores()) == (0, [1.0, 1.0, 2.0, 2.0])
+    assert "changed" not in said
+
+
 def test_a_run_without_a_result_is_executed_all_the_same(begin):
     Path("fail").touch()
     begin((), "grid={'lr': [1, 3]}")
