@@ -7,6 +7,7 @@ import sys
 
 import pandas as pd
 import pytest
+from torch import nn
 
 from runmanager import (
     GridError,
@@ -23,11 +24,12 @@ from runmanager import (
     load_runs,
     load_table,
     pareto,
+    run_grid,
     show,
     verdict,
     write_report,
 )
-from tests.border.experiments import execute
+from tests.border.experiments import QUIET, execute
 from tests.border.pages import parse, text_of
 from tests.border.screens import command
 
@@ -221,6 +223,105 @@ def test_the_table_of_a_verdict_names_each_rival():
 def test_what_cannot_be_judged_is_refused(options, named):
     with pytest.raises(GridError, match=named):
         verdict(table(seeds({0.1: 0.83, 0.01: 0.71})), **options)
+
+
+# What a number is of
+
+
+def test_with_kept_weights_all_goals_are_read_at_their_epoch(tmp_path):
+    accuracies = {0.1: [0.5, 0.95, 0.6], 0.2: [0.5, 0.9, 0.7]}
+    losses = {0.1: [0.5, 0.1, 0.9], 0.2: [0.5, 0.4, 0.6]}
+
+    def train(run, manager):
+        with manager.run(run, nn.Linear(1, 1)):
+            for epoch in manager.epochs(3, keep="max:val_accuracy"):
+                manager.track(val_accuracy=accuracies[run.lr][epoch - 1], val_loss=losses[run.lr][epoch - 1])
+
+    runs = run_grid({"lr": [0.1, 0.2]}, train, experiment="e", root=tmp_path, **QUIET).runs
+
+    assert pareto(runs, ["val_accuracy", "val_loss"])["lr"].tolist() == [0.1]
+    assert best(runs, "val_loss")["lr"].tolist() == [0.1, 0.2]
+
+
+def test_a_metric_that_the_last_epoch_lacks_is_named(tmp_path):
+    def train(run, manager):
+        with manager.run(run):
+            for epoch in manager.epochs(3):
+                manager.track(steps=epoch)
+                if run.lr == 0.1 or epoch < 3:
+                    manager.track(f1=run.lr)
+
+    options = {"experiment": "e", "root": tmp_path, "goal": "max:f1", **QUIET}
+    outcome = run_grid({"lr": [0.1, 0.2]}, train, **options)
+
+    page = text_of(parse(write_report(tmp_path / "e", tmp_path / "page.html")))
+    for words in (show(outcome.runs).caption, " ".join(str(outcome.panel).split()), page):
+        assert "f1 of run 2 is from an epoch before the last" in words
+
+
+def test_a_repeat_that_is_there_twice_counts_once():
+    rows = seeds({0.1: 0.83, 0.01: 0.71})
+
+    twice = best(table(rows + rows))
+
+    pd.testing.assert_frame_equal(twice, best(table(rows)))
+    assert "repeat counts once" in show(table(rows + rows)).caption
+
+
+@pytest.mark.parametrize(("number", "mark"), [(1, "–"), (3, "–"), (6, "✓")])  # noqa: RUF001
+def test_a_check_mark_stands_for_a_decision_alone(tmp_path, number, mark):
+    grid = {"lr": [0.1, 0.9], "seed": range(number)}
+    repeats = "seed" if number > 1 else ()
+
+    outcome = execute(
+        tmp_path, grid, lambda run: {"f1": run.lr + run.seed / (7 + run.lr)}, goal="max:f1", repeats=repeats
+    )
+
+    assert str(outcome.panel).splitlines()[1].startswith(f"{mark} ")
+
+
+@pytest.mark.parametrize(("number", "draw", "ends"), [(2, 33, "(0.001 to"), (4, 270, "(above 0, at most")])
+def test_a_decided_lead_has_no_bound_of_0(number, draw, ends):
+    generator = random.Random(draw)  # noqa: S311
+    runs = [(lr, seed) for seed in range(10) for lr in range(number)]
+    rows = [{"lr": lr, "seed": seed, "f1": 0.12 * lr + generator.gauss(0, 0.1)} for lr, seed in runs]
+
+    decision = verdict(table(rows))
+
+    assert decision.outcome == "better"
+    assert ends in str(decision)
+
+
+def test_the_advised_number_of_seeds_suffices_for_the_settings():
+    runs = table([{"lr": lr, "f1": lr} for lr in range(27)], repeats=())
+
+    assert "range(10)" in str(verdict(runs))
+    assert "range(7)" in str(verdict(runs.head(3)))
+
+
+def test_folds_are_not_asked_for_beyond_their_split():
+    rows = [
+        {"lr": row["lr"], "fold": row["seed"], "f1": row["f1"]} for row in seeds({0.1: 0.9, 0.2: 0.8}, number=5)
+    ]
+
+    sentence = str(verdict(table(rows, repeats="fold")))
+
+    assert "repeat the split with a seed axis" in sentence
+    assert "6 folds" not in sentence
+
+
+def test_trade_offs_are_not_called_best(tmp_path):
+    execute(tmp_path, {"lr": [1, 2]}, lambda run: {"f1": run.lr, "cost": run.lr})
+    said = command("best", tmp_path / "e", "--goal", "max:f1", "--goal", "min:cost").err
+
+    assert "is best" not in said
+    assert "has the highest f1" in said
+
+
+def test_a_seed_that_changes_nothing_is_asked_about():
+    rows = [{"lr": lr, "seed": seed, "f1": lr} for lr in (0.1, 0.2) for seed in range(6)]
+
+    assert "seed seems to change nothing: does train() use it?" in str(verdict(table(rows)))
 
 
 # Why
