@@ -4,6 +4,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from time import perf_counter
 from types import MappingProxyType
@@ -186,3 +187,10 @@ class OpenEpoch:
         where = f"epoch {self.number}" + (f", step {step}" if step else "")
         finite = f"; before it was {before:.4g}" if math.isfinite(before) else ""
         return f"loss became {loss} in {where}{finite}"
+
+
+def num_batches(loader: Any) -> int | None:
+    """Return the number of batches of a loader, None if unknown."""
+    with suppress(Exception):  # __len__ of a user's data set may raise any exception
+        return len(loader)
+    return None

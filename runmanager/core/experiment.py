@@ -8,6 +8,7 @@ import itertools
 import json
 import math
 import os
+import re
 import sys
 import zlib
 from collections import OrderedDict
@@ -33,7 +34,12 @@ from runmanager.errors import InvalidArgumentError, LifecycleError
 SEEDS = ("seed", "fold", "split", "trial", "repeat")
 """Names of axes that count as repeat axes by default."""
 
+WINDOWS_DEVICES = re.compile(r"(?i:(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?)")
+"""The names of devices of Windows, with any suffix."""
+
 _VERSION = 1
+_EXPERIMENT = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,62}[A-Za-z0-9_-])?")
+_TAKEN = re.compile(f"{files.RUN_FOLDER.pattern}|{WINDOWS_DEVICES.pattern}")
 _DEVICE = "device"
 _LAST_TRIAL = "last_trial"  # the key in grid.json
 _WORDS = {"goal": "goal is", "repeats": "repeat axes are", "decide": "rule of decide= is", "note": "note is",
@@ -396,6 +402,30 @@ class Experiment:
         content = {"v": _VERSION, **fields, "runs": [], **others, **changed}
         files.make_folder(self.path)
         files.write_file(self.path / files.GRID, strict_json(content))
+
+
+def check_experiment(root: str | os.PathLike[str], name: str | None, *, is_unnamed: bool = False) -> None:
+    """Refuse a root that cannot be a folder, and a name that cannot be the name of an experiment in it."""
+    path = Path(root).absolute()
+    problems: list[str] = []
+    value: object = name  # the caller may pass a value of another type
+    if not is_unnamed and not (
+        isinstance(value, str) and _EXPERIMENT.fullmatch(value) and not _TAKEN.fullmatch(value)
+    ):
+        better = re.sub(r"[^A-Za-z0-9._-]+", "_", str(name)).strip("._-")[:59] or "experiment"
+        better = f"exp_{better}" if _TAKEN.fullmatch(better) else better
+        rule = "an experiment's name is a folder: up to 64 letters, digits, '.', '_' and '-', unlike a run's"
+        problems.append(f"{rule}, got {name!r}: write {better!r}")
+    with suppress(OSError, ValueError):  # if a folder cannot be read, a later write reports the reason
+        file = next((parent for parent in (path, *path.parents) if parent.is_file()), None)
+        if file:
+            problems.append(f"root must be a folder, such as 'runs'; {str(files.for_people(file))!r} is a file")
+        for other in os.listdir(path):  # noqa: PTH208 - no Path each
+            if isinstance(value, str) and other != value and other.casefold() == value.casefold():
+                fact = f"experiments {name!r} and {other!r} in {files.for_people(path)} differ in case alone"
+                problems.append(f"{fact}: write one of the two")
+    if problems:
+        raise InvalidArgumentError(problems)
 
 
 def check_beginning() -> None:

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, IterableDataset, SequentialSampler
 
 from runmanager.core import checkpoint, files, loaders
 from runmanager.core.checkpoint import Interval, ResumeState
-from runmanager.core.epoch import OpenEpoch
+from runmanager.core.epoch import OpenEpoch, num_batches
 from runmanager.core.outcome import EpochRecord, Inside
 from runmanager.devices import ranks, torch_devices
 from runmanager.errors import warn
@@ -69,7 +69,7 @@ class InsideEpoch:
         if saved and saved["inside"]["position"]["epoch"] == len(records) + 1:
             position = msgspec.convert(saved["inside"]["position"], Inside)
             state.check_names(saved)
-            is_changed = position.num_batches != loaders.num_batches(run.loader)
+            is_changed = position.num_batches != num_batches(run.loader)
             if why := problem or ("its loader has changed" if is_changed else ""):
                 problems.append(_start_over(position, why))
             else:
@@ -154,7 +154,7 @@ class InsideEpoch:
             logged = run.steps.position(epoch.number)
         before = perf_counter()
         step = run.num_steps + max(epoch.step, logged[0])
-        position = Inside(epoch.number, epoch.step, step, loaders.num_batches(run.loader))
+        position = Inside(epoch.number, epoch.step, step, num_batches(run.loader))
         inside: dict[str, Any] = {
             "epoch": epoch.state(before),
             "run_seconds": run.seconds,

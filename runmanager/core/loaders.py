@@ -1,7 +1,7 @@
 """Loaders: `ImageTensors` and `TensorLoader` for tensors in memory, and batches on the run's device."""
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -251,13 +251,6 @@ def size_of_batch(loader: Any, number: int) -> int | None:
 def is_collated(loader: Any) -> bool:
     """Whether a loader joins samples as torch does, so that a list is a batch's parts, not its samples."""
     return getattr(loader, "collate_fn", None) is default_collate
-
-
-def num_batches(loader: Any) -> int | None:
-    """Return the number of batches of a loader, None if unknown."""
-    with suppress(Exception):  # __len__ of a user's data set may raise any exception
-        return len(loader)
-    return None
 
 
 def generators(loader: Any) -> Iterator[tuple[str, torch.Generator]]:

@@ -12,23 +12,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 import torch
 from torch import nn
 from torch.nn import functional
 
 from runmanager.core import metrics
-from runmanager.core.checkpoint import (
-    ResumeState,
-    TrainerState,
-    goal_of,
-    load_weights,
-    score_of,
-    set_weights_aside,
-)
 from runmanager.core.contracts import RunListener
-from runmanager.core.open_run import OpenRun
 from runmanager.core.outcome import EpochRecord, Outcome, Status
 from runmanager.core.run import id_of, identified, params_of
 from runmanager.core.state import end_if_running, read_run
@@ -47,12 +38,13 @@ from runmanager.errors import (
 )
 
 if TYPE_CHECKING:
-    from runmanager.core.checkpoint import Interval, Keep
+    from runmanager.core.checkpoint import Interval, Keep, ResumeState, TrainerState
     from runmanager.core.epoch import OpenEpoch
     from runmanager.core.evaluate import BatchStep, Evaluation, Loss, Metric, OpenEvaluation
     from runmanager.core.experiment import Design, Experiment
     from runmanager.core.goal import Goal
     from runmanager.core.grid_context import GridContext
+    from runmanager.core.open_run import OpenRun
 
 _TRAINED: "weakref.WeakKeyDictionary[nn.Module, int]" = weakref.WeakKeyDictionary()
 """Network -> the run that trained it in this process.
@@ -111,12 +103,11 @@ class Manager:
         outcome: The outcome of the last run, None before the first run and while a run is open.
     """
 
-    # notices in a first epoch what changes and the checkpoint does not save
-    _watch: ClassVar[type[Any] | None] = None
-
     def __init__(
         self, experiment: "Experiment", context: "GridContext", design: "Design | None" = None
     ) -> None:
+        from runmanager.core.open_run import OpenRun  # not later: a run that fails may have used up all files
+
         self.run_params: Any = None
         self.run_count: int = 0
         self.run_data: list[OrderedDict[str, Any]] = []
@@ -124,6 +115,7 @@ class Manager:
         # private names, as the classes of users have their own attributes
         self._experiment, self._context = experiment, context
         self._num_begun: Counter[str] = Counter()  # identity of a run -> number of times that it has begun
+        self._run_type = OpenRun
         self._current: OpenRun | None = None  # the open or the last run
         self._is_open = False  # whether it is open
         self._evaluation: OpenEvaluation | None = None  # the open evaluation
@@ -193,7 +185,9 @@ class Manager:
                 design = experiment.design
                 self._context = replace(self._context, goal=design.goal, x_axis=design.x_axis)
             self._design = None
-            opened = OpenRun(folder, device, self._context, network, loader, getattr(run, "_kinds", None))
+            opened = self._run_type(
+                folder, device, self._context, network, loader, getattr(run, "_kinds", None)
+            )
             self._scope = scope.pop_all()
         self._current, self.outcome, self._is_open = opened, None, True
         self.run_count += 1
@@ -309,6 +303,8 @@ class Manager:
         if state:
             state.score(record)  # if its metric is missing, no weights are renamed
         if run.replaced and record.epoch == 1:
+            from runmanager.core.checkpoint import set_weights_aside
+
             set_weights_aside(run.folder.path, run.replaced)
         if state:  # before the record, as the record in the checkpoint repairs a journal without it
             state.save(record, run.network, is_left=epoch.is_left)
@@ -444,6 +440,8 @@ class Manager:
         if patience is not None or max_seconds is not None:
             run.listeners.insert(0, EarlyStop(options, self._watched(options)))
         if checkpoint is not None or keep is not None:
+            from runmanager.core.checkpoint import ResumeState
+
             state = ResumeState(run.folder, run.device, checkpoint, run.loader, keep, self._watch)
             every = options.interval
             self._resume_from(state, every and (run.context.epoch_type.commit_every or every))
@@ -661,6 +659,8 @@ class Manager:
             ...     manager.load_weights()  # those of epoch 2
             ...     final = manager.evaluate(loader, "final")  # the column final_loss
         """
+        from runmanager.core.checkpoint import load_weights
+
         run = self._open_run("load_weights()")
         network = network or run.network
         if network is None:
@@ -892,7 +892,11 @@ class Manager:
         """The start of the current or the last run, as a timestamp of `time.time()` (s), None before a run."""
         return self._current.start_time if self._current else None
 
-    def _open_run(self, call: str) -> OpenRun:
+    @staticmethod
+    def _watch(loader: Any, saved: Iterable[Any]) -> Any:
+        """Return what notices in a first epoch what changes and the checkpoint does not save, or None."""
+
+    def _open_run(self, call: str) -> "OpenRun":
         """Return the open run, for adapters of trainers; `call` is the call that needs it."""
         if self._current is None or not self._is_open:
             raise LifecycleError(
@@ -965,6 +969,8 @@ class Manager:
 
     def _watched(self, options: "LoopOptions") -> "Goal | None":
         """Return the goal that `patience` watches: the goal of `keep`, else the goal of the experiment."""
+        from runmanager.core.checkpoint import goal_of
+
         patience, goal = options.patience, goal_of(options.keep) or self._context.goal
         if patience is None or goal:
             return goal
@@ -985,7 +991,7 @@ class Manager:
             self._context = replace(self._context, measure=before.measure)
 
     def _resume_from(
-        self, state: ResumeState | TrainerState | None = None, interval: "Interval" = None
+        self, state: "ResumeState | TrainerState | None" = None, interval: "Interval" = None
     ) -> None:
         """Resume the open run after the last epoch of a state, which from now on is saved with each epoch.
 
@@ -1022,7 +1028,10 @@ class Manager:
             # `run` is the run that has just ended, not another run with the same hyperparameters
             named = identified(run) if self._context.run is None else run
             folder = self._experiment.open(named, self._num_begun[id_of(named)] or 1)
-            self._current, self._is_open = OpenRun(folder, cpu, replace(self._context, boards=None)), True
+            self._current, self._is_open = (
+                self._run_type(folder, cpu, replace(self._context, boards=None)),
+                True,
+            )
             # the epochs of earlier attempts stay valid
             committed = read_run(folder).epochs
             self._current.begin_attempt(committed, num_committed=len(committed))
@@ -1188,6 +1197,8 @@ class EarlyStop(RunListener):
 
     def epoch_ended(self, record: EpochRecord, network: Any) -> str | None:
         """Return the reason why the loop should stop, None to continue."""
+        from runmanager.core.checkpoint import score_of
+
         patience, most, goal = self._options.patience, self._options.max_seconds, self._goal
         if patience is not None and goal is not None:
             score, best = score_of(record, goal, "patience="), self._best

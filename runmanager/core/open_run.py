@@ -15,12 +15,11 @@ from torch.nn.parameter import is_lazy
 from runmanager.core import checkpoint, failure
 from runmanager.core.checkpoint import Interval, ResumeState, TrainerState
 from runmanager.core.contracts import RunListener, Slot
-from runmanager.core.epoch import OpenEpoch
+from runmanager.core.epoch import OpenEpoch, num_batches
 from runmanager.core.experiment import RunFolder
 from runmanager.core.grid_context import GridContext
 from runmanager.core.inside_epoch import InsideEpoch
 from runmanager.core.journal import Journal, NoJournal
-from runmanager.core.loaders import num_batches
 from runmanager.core.metrics import EpochSums, check_column, claim_column, column_of, single
 from runmanager.core.outcome import BY_TRAIN, BatchProgress, EpochRecord, Question, Status
 from runmanager.core.state import read_run

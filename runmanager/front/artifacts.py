@@ -11,8 +11,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from runmanager.core import files
+from runmanager.core.experiment import WINDOWS_DEVICES
 from runmanager.errors import InvalidArgumentError
-from runmanager.tables.roots import WINDOWS_DEVICES, absolute_path, nearest
+from runmanager.tables.roots import absolute_path, nearest
 
 _AT_ONCE = 1 << 20  # maximum number of bytes per read when a file is copied
 _LONGEST = 200  # maximum number of bytes of a name; a temporary name is longer

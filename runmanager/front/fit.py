@@ -12,8 +12,9 @@ from torch.optim import LBFGS, Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from runmanager.core.checkpoint import Keep
+from runmanager.core.epoch import num_batches
 from runmanager.core.evaluate import BatchStep, Loss, Metric, counted_part, pair_of
-from runmanager.core.loaders import is_collated, num_batches
+from runmanager.core.loaders import is_collated
 from runmanager.core.manager import LoopOptions
 from runmanager.core.metrics import Measure
 from runmanager.core.run import id_of, params_of

@@ -8,17 +8,18 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runmanager.checks.unsaved import Unsaved
 from runmanager.core.manager import Manager, settable
 from runmanager.core.metrics import Measure
 from runmanager.core.outcome import Status
 from runmanager.devices import ranks
 from runmanager.errors import InvalidArgumentError, LifecycleError, Problems
-from runmanager.tensorboard.event_options import TensorBoard, boards_of, check_tensorboard
 
 if TYPE_CHECKING:
     import pandas as pd
     from torch.utils.tensorboard import SummaryWriter
+
+    from runmanager.checks.unsaved import Unsaved
+    from runmanager.tensorboard.event_options import TensorBoard
 
 
 class _OfRunBuilder:
@@ -79,25 +80,24 @@ class RunManager(Manager):
     """
 
     get_runs: _OfRunBuilder = _OfRunBuilder()
-    _watch = Unsaved
 
     def __init__(
         self,
         experiment: str | None = None,
         root: str | PathLike[str] = "runs",
         *,
-        tensorboard: bool | TensorBoard = True,
+        tensorboard: "bool | TensorBoard" = True,
         display: bool | None = None,
         batch_size: Measure | None = None,
         goal: str | None = None,
     ) -> None:
         drawn = random.getstate()
         from runmanager.core import files
-        from runmanager.core.experiment import Design, Experiment
+        from runmanager.core.experiment import Design, Experiment, check_experiment
         from runmanager.core.goal import parse_goal
         from runmanager.core.grid_context import GridContext
         from runmanager.front.loop_output import LoopOutput
-        from runmanager.tables.roots import check_experiment
+        from runmanager.tensorboard.event_options import TensorBoard, check_tensorboard
 
         random.setstate(drawn)  # Rich has drawn a number, if this imported it
         files.open_closed_streams()
@@ -109,7 +109,11 @@ class RunManager(Manager):
         design = Design(None if goal is None else parse_goal(goal), x_axis=x_axis)
         # a weak reference, so that a manager without references is freed at once
         output = LoopOutput(weakref.ref(self), design.goal, show=display is not False)
-        boards = boards_of(tensorboard)
+        boards = None
+        if tensorboard:
+            from runmanager.tensorboard.run_log import boards_of
+
+            boards = boards_of(tensorboard)
         context = GridContext(goal=design.goal, listeners=[output], boards=boards, measure=batch_size)
         check_experiment(root, experiment, is_unnamed=experiment is None)
         path = Path(root).absolute()  # the loop may change the working directory
@@ -238,3 +242,9 @@ class RunManager(Manager):
             run.writer = writer_of(run.board, run.folder.path)
         writer: SummaryWriter = run.writer
         return writer
+
+    @staticmethod
+    def _watch(loader: Any, saved: Iterable[Any]) -> "Unsaved":
+        from runmanager.checks.unsaved import Unsaved
+
+        return Unsaved(loader, saved)

@@ -9,7 +9,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from runmanager.core.contracts import Executor, Listener
-from runmanager.core.experiment import Design
+from runmanager.core.experiment import Design, check_experiment
 from runmanager.core.goal import Goal, check_x_axis, parse_goal
 from runmanager.core.grid import RunBuilder, mapping_of
 from runmanager.core.run import Run, id_of
@@ -26,7 +26,6 @@ from runmanager.search.optuna_pruner import is_optuna_pruner
 from runmanager.search.optuna_search import OptunaSearch
 from runmanager.search.space import SearchSpace
 from runmanager.tables.notes import check_note
-from runmanager.tables.roots import check_experiment
 from runmanager.tensorboard.event_options import TensorBoard, check_tensorboard
 
 if TYPE_CHECKING:

@@ -24,9 +24,8 @@ from runmanager.core.files import for_people, open_closed_streams
 from runmanager.core.goal import Goal, is_larger_better
 from runmanager.core.grid import Grid
 from runmanager.core.lock import hold
-from runmanager.core.loop import COMPLETED, SOME_FAILED, STORAGE_FAILED, Loop, unavailable_runs
+from runmanager.core.loop import COMPLETED, SOME_FAILED, STORAGE_FAILED, Loop, Plan, unavailable_runs
 from runmanager.core.outcome import Outcome, Status, advice
-from runmanager.core.plan import Plan
 from runmanager.core.run import Run
 from runmanager.core.task import RunTask
 from runmanager.core.wording import counted, printable
@@ -44,7 +43,7 @@ from runmanager.search.optuna_search import OptunaSearch
 from runmanager.tables import results_files
 from runmanager.tables.run_numbers import missing_goal
 from runmanager.tensorboard import hparams
-from runmanager.tensorboard.event_options import TensorBoard, boards_of
+from runmanager.tensorboard.event_options import TensorBoard
 from runmanager.user_code import user_frames
 
 if TYPE_CHECKING:
@@ -291,12 +290,17 @@ def open_grid(
     pruner = pruner_of(options.prune, design.goal) if options.prune and not numbers else None
     rules = [pruner.rule] if pruner else []
     rules += [type(listener).__name__ for listener in options.listeners if listener.may_stop]
+    boards = None
+    if options.tensorboard:
+        from runmanager.tensorboard.run_log import boards_of
+
+        boards = boards_of(options.tensorboard)
     context = GridContext(
         fingerprint=now, keep_changed=options.changed == "keep",
         changes_since=partial(changes_since, now=now, is_strict=options.changed == "rerun"),
         # whether a listener of this process may stop runs; the value is the same on all ranks
         asks=pruner is not None or any(listener.may_stop for listener in in_parent), rule="; ".join(rules),
-        goal=design.goal, x_axis=design.x_axis, boards=boards_of(options.tensorboard),
+        goal=design.goal, x_axis=design.x_axis, boards=boards,
     )  # fmt: skip
     task = RunTask(
         train=train, manager_of=RunManager.of_grid, experiment=Experiment(experiment.path), context=context,

@@ -7,9 +7,8 @@ from runmanager.answers.usual_goals import assumption
 from runmanager.checks.kept_source import changed_lines, read_source
 from runmanager.checks.unread_axes import unread_axes
 from runmanager.core import files
-from runmanager.core.loop import Loop
+from runmanager.core.loop import Action, Loop, Plan, PlannedRun
 from runmanager.core.outcome import Status, advice, argument, retry_failed
-from runmanager.core.plan import Action, Plan, PlannedRun
 from runmanager.core.provenance import loadable_files
 from runmanager.core.wording import counted, listed
 from runmanager.tables.cells import duration

@@ -17,9 +17,8 @@ from runmanager.core import files
 from runmanager.core.contracts import Display, Signals
 from runmanager.core.experiment import Design, RunFolder, varying
 from runmanager.core.goal import KEPT, default_goal, goal_of_kept
-from runmanager.core.loop import Loop
+from runmanager.core.loop import Loop, Plan
 from runmanager.core.outcome import BatchProgress, EpochRecord, Outcome, Status
-from runmanager.core.plan import Plan
 from runmanager.core.run import Run
 from runmanager.core.state import RunResult
 from runmanager.core.wording import last_state, listed, printable

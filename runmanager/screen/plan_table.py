@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 
 from runmanager.core import files
+from runmanager.core.loop import Action, Plan, PlannedRun
 from runmanager.core.outcome import Status
-from runmanager.core.plan import Action, Plan, PlannedRun
 from runmanager.core.wording import counted
 from runmanager.screen.time_left import Cost, costs, rounded, scheduled
 from runmanager.table import Table

@@ -1,7 +1,6 @@
-"""The experiments under a root: which there are, which names they may have, and advice for other paths."""
+"""The experiments under a root, and advice for other paths."""
 
 import os
-import re
 from contextlib import suppress
 from pathlib import Path
 
@@ -9,13 +8,7 @@ from runmanager.core import files
 from runmanager.core.experiment import has_journals, run_folders
 from runmanager.core.values import closest
 from runmanager.core.wording import listed
-from runmanager.errors import InvalidArgumentError
 
-WINDOWS_DEVICES = re.compile(r"(?i:(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?)")
-"""The names of devices of Windows, with any suffix."""
-
-_EXPERIMENT = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,62}[A-Za-z0-9_-])?")
-_TAKEN = re.compile(f"{files.RUN_FOLDER.pattern}|{WINDOWS_DEVICES.pattern}")
 _MOST_NAMES = 8  # the maximum number of experiments named in a message
 
 
@@ -66,27 +59,3 @@ def nearest(path: Path) -> str:
             if close := closest(missing.name, names):
                 return f"did you mean {str(missing.parent / close / path.relative_to(missing))!r}?"
     return ""
-
-
-def check_experiment(root: str | os.PathLike[str], name: str | None, *, is_unnamed: bool = False) -> None:
-    """Refuse a root that cannot be a folder, and a name that cannot be the name of an experiment in it."""
-    path = Path(root).absolute()
-    problems: list[str] = []
-    value: object = name  # the caller may pass a value of another type
-    if not is_unnamed and not (
-        isinstance(value, str) and _EXPERIMENT.fullmatch(value) and not _TAKEN.fullmatch(value)
-    ):
-        better = re.sub(r"[^A-Za-z0-9._-]+", "_", str(name)).strip("._-")[:59] or "experiment"
-        better = f"exp_{better}" if _TAKEN.fullmatch(better) else better
-        rule = "an experiment's name is a folder: up to 64 letters, digits, '.', '_' and '-', unlike a run's"
-        problems.append(f"{rule}, got {name!r}: write {better!r}")
-    with suppress(OSError, ValueError):  # if a folder cannot be read, a later write reports the reason
-        file = next((parent for parent in (path, *path.parents) if parent.is_file()), None)
-        if file:
-            problems.append(f"root must be a folder, such as 'runs'; {str(files.for_people(file))!r} is a file")
-        for other in os.listdir(path):  # noqa: PTH208 - no Path each
-            if isinstance(value, str) and other != value and other.casefold() == value.casefold():
-                fact = f"experiments {name!r} and {other!r} in {files.for_people(path)} differ in case alone"
-                problems.append(f"{fact}: write one of the two")
-    if problems:
-        raise InvalidArgumentError(problems)

@@ -1,14 +1,9 @@
 """The options of TensorBoard's event files."""
 
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING
 
 from runmanager.core.goal import check_x_axis
 from runmanager.errors import InvalidArgumentError, Problems
-
-if TYPE_CHECKING:
-    from runmanager.core.contracts import Boards
 
 
 @dataclass(frozen=True)
@@ -48,15 +43,3 @@ def check_tensorboard(problems: Problems, _: str, value: object) -> None:
     if not isinstance(value, bool | TensorBoard):
         example = "TensorBoard(histogram_every=5)"
         problems.append(f"tensorboard must be True, False or {example}, got {value!r:.60}")
-
-
-def boards_of(tensorboard: bool | TensorBoard) -> "Boards | None":
-    """Return the classes of TensorBoard's objects, None without TensorBoard, which is slow to import."""
-    if not tensorboard:
-        return None
-    from runmanager.core.contracts import Boards
-    from runmanager.tensorboard.pictures import Confusion
-    from runmanager.tensorboard.run_log import RunLog
-
-    every = tensorboard.histogram_every if isinstance(tensorboard, TensorBoard) else 1
-    return Boards(partial(RunLog, histogram_every=every), Confusion)

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from types import MappingProxyType
@@ -29,7 +30,7 @@ from torch.utils.tensorboard.summary import custom_scalars
 
 from runmanager.answers.usual_goals import assumption
 from runmanager.core import files
-from runmanager.core.contracts import Block, RunListener
+from runmanager.core.contracts import Block, Boards, RunListener
 from runmanager.core.experiment import Experiment, RunFolder
 from runmanager.core.goal import Goal, default_goal, goal_of_kept, x_of, x_value
 from runmanager.core.outcome import EpochRecord, Outcome, Status
@@ -37,6 +38,7 @@ from runmanager.core.values import text
 from runmanager.devices.torch_devices import quiet
 from runmanager.errors import warn
 from runmanager.tensorboard import event_file, histograms, hparams, pictures
+from runmanager.tensorboard.event_options import TensorBoard
 from runmanager.tensorboard.hparams import BEST, BEST_AFTER, BEST_EPOCH, EPOCH_SECONDS, LAST, tag
 from runmanager.tensorboard.pictures import Confusion
 
@@ -91,6 +93,12 @@ class _FirstInput:
 
     def __reduce__(self) -> tuple[type["_FirstInput"], tuple[()]]:
         return _FirstInput, ()
+
+
+def boards_of(tensorboard: bool | TensorBoard) -> Boards:
+    """Return the classes of TensorBoard's objects."""
+    every = tensorboard.histogram_every if isinstance(tensorboard, TensorBoard) else 1
+    return Boards(partial(RunLog, histogram_every=every), Confusion)
 
 
 @dataclass(eq=False)

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from runmanager import RunManager, run_grid
 from runmanager.core import files
+from runmanager.core.experiment import check_experiment
 from runmanager.errors import GridError
-from runmanager.tables.roots import check_experiment, nearest
+from runmanager.tables.roots import nearest
 
 NAMES = st.from_regex(r"[a-z][a-z_0-9]{0,20}", fullmatch=True)
 TEXTS = st.text(st.characters(exclude_categories=()))  # lone surrogates too
