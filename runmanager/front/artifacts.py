@@ -48,7 +48,7 @@ def keep(folder: Path, content: Any, name: str | None, *, is_writer: bool = True
     with tempfile.TemporaryDirectory(prefix="runmanager-") if save else nullcontext("") as temporary:
         if save:  # save first, so that an object that cannot be saved changes no file of the run
             source = Path(temporary, target.name)
-            _save(save, source, suffix)
+            _save(save, source)
         parents = [folder / parent for parent in target.relative_to(folder).parents]
         for path in (target, *parents):
             if path.is_symlink() or (path != target and path.is_file()):
@@ -91,14 +91,8 @@ def _save_of(content: Any) -> tuple[Callable[[str], Any], str]:
     raise InvalidArgumentError([f"{_KINDS}, got {content!r:.200}: {step}"])
 
 
-def _save(save: Callable[[str], Any], path: Path, suffix: str) -> None:
-    try:
-        save(str(path))
-    except ValueError as error:
-        if suffix in ("", path.suffix):
-            raise
-        fact = f"{path.name!r} has no suffix of a format ({error})"
-        raise InvalidArgumentError([f"{fact}: write {path.name + suffix!r}"]) from error
+def _save(save: Callable[[str], Any], path: Path) -> None:
+    save(str(path))
     if not path.exists():
         step = "save it to a file, and give the file: artifact(path)"
         raise InvalidArgumentError([f"{path.name!r} is not the name under which it saves itself: {step}"])
