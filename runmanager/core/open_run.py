@@ -273,7 +273,7 @@ class OpenRun:
             # the loss on an accelerator is not read
             mean = loss.of_numbers / loss.weight if loss.weight and loss.chunk is None else None
             progress = BatchProgress(self.number, epoch.step, self.num_epochs, num_batches(self.loader), mean)
-        for listener in self.listeners:
+        for listener in self.context.listeners:  # TensorBoard's draws no steps
             listener.step_ended(progress)
         if self.context.report:
             self.context.report(progress)  # its time is part of the epoch's duration, but is short
