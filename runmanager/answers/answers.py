@@ -232,11 +232,8 @@ class Answers:
         assert ranking
         best, *others = ranking.leaders
         if len(ranking.settings) == 1 and ranking.others:
-            number = counted(len(ranking.others), ranking.noun).removeprefix("1 ")
             rows = [row for setting in ranking.others for row in setting.rows]
             ends = {*self.runs["status"].iloc[rows]} if "status" in self.runs else {""}
-            if ends == {Status.PRUNED}:
-                return f"The other {number} {'was' if len(ranking.others) == 1 else 'were'} pruned."
             what = "a result" if Status.COMPLETED in ends or ends == {""} else "completed"
             return f"No other {ranking.noun} has {what}{'' if self.is_over else ' yet'}."
         if not others or ranking.repeats or ranking.num_ties:

@@ -123,9 +123,8 @@ def _best(answers: Answers, num_runs: int) -> Sentence:
     ranking, details = answers.ranking, list(answers.details)
     if ranking and ranking.assumption:
         details.append(f"{ranking.assumption}.")
-    num_begun = int((answers.runs["status"] != Status.PENDING).sum())
-    num_ranked = sum(setting.number for setting in ranking.settings) if ranking else 0
-    if num_ranked and num_runs < num_begun:
+    num_ranked = sum(setting.number for setting in answers.settings)
+    if num_ranked and num_runs < sum(answers.counts.values()) - answers.counts.get(Status.PENDING, 0):
         which = f"{counted(num_ranked, 'completed run')} of the experiment"
         details.append(f"The ranking has {which}; this grid has {num_runs:,}.")
     mark = "✓" if answers.is_decided else "–" if answers.result else "!"  # noqa: RUF001
@@ -137,30 +136,27 @@ def _table(answers: Answers, runs: pd.DataFrame) -> tuple[Table | None, str]:
     ranking = answers.ranking
     if ranking is None or len(ranking.settings) < 2:  # noqa: PLR2004 - a ranking needs two
         return None, ""
-    metric, number = ranking.goal.metric, len(ranking.settings)
-    has_front = len(ranking.first) > 1 and len(ranking.goals) > 1
-    listed = ranking.first if has_front else ranking.settings
-    best = listed[: _NUM_BEST if len(listed) > _NUM_BEST + 1 else len(listed)]  # hiding one row saves no line
+    has_front = len(ranking.goals) > 1 and len(ranking.front) > 1
+    listed = ranking.front if has_front else ranking.settings
+    best = listed[: _NUM_BEST if len(listed) > _NUM_BEST + 1 else None]  # hiding one row saves no line
     numbers = columns_of_numbers(ranking, runs, best)
-    which = ""
+    which = f"the first {len(best)}" if len(best) < len(listed) else ""
     if has_front:
-        some = f"{len(best)} of " if len(best) < len(listed) else ""
+        some = f"{len(best)} of " if which else ""
         which = f"the Pareto front, {some}{counted(len(listed), ranking.noun)}"
-    elif len(best) < number:
-        which = f"the first {len(best)}"
-    num_without = 0 if ranking.repeats else int((runs["status"] == Status.COMPLETED).sum()) - number
+    num_without = 0 if ranking.repeats else answers.counts.get(Status.COMPLETED, 0) - len(ranking.settings)
     without = f"{num_without:,} completed without a number" if num_without > 0 else ""
-    scope = answers.scope(numbers.get(INTERVAL, ()))
-    some = ranking.count if which or ranking.others else ""
-    which = "; ".join(filter(None, [which, some, without, scope]))
+    count = ranking.count if which or ranking.others else ""
+    which = "; ".join(filter(None, [which, count, without, answers.scope(numbers.get(INTERVAL, ()))]))
     goals = [goal.metric for goal in ranking.goals]
+    metric, means = goals[0], numbers[goals[0]]
     if _DURATION in numbers and _DURATION not in goals:
         numbers[_DURATION] = durations(numbers[_DURATION])
-    columns: list[tuple[str, Sequence[Any]]] = []
-    columns += [] if ranking.repeats else [("run", [setting.run for setting in best])]
-    columns += [(name, [_readable(setting.params[name]) for setting in best]) for name in ranking.varying]
-    columns = [(name, cells) for name, cells in [*columns, *numbers.items()] if any(map(cell, cells))]
-    means = numbers[metric]
+    params = {name: [_readable(setting.params[name]) for setting in best] for name in ranking.varying}
+    columns = [*params.items(), *numbers.items()]
+    if not ranking.repeats:
+        columns.insert(0, ("run", [setting.run for setting in best]))
+    columns = [(name, cells) for name, cells in columns if any(map(cell, cells))]
     table = Table(
         [name for name, _ in columns],
         zip(*(cells for _, cells in columns), strict=True),
@@ -183,29 +179,21 @@ def _readable(value: Any) -> Any:
 
 def _left(runs: pd.DataFrame, left: "pd.Series[bool]", more: int, *, is_broken_off: bool) -> list[Sentence]:
     """Say which runs remain to be executed, at which epochs they resume, and how to resume the grid."""
-    number, total = int(left.sum()) + more, len(runs) + more
-    if not number:
-        return (
-            [
-                Sentence(
-                    "!",
-                    "The grid was broken off",
-                    ["start the same command again"],
-                    ["execute this cell again"],
-                )
-            ]
-            if is_broken_off
-            else []
+    number, total, kept = int(left.sum()) + more, len(runs) + more, ""
+    if not (number or is_broken_off):
+        return []
+    text = "The grid was broken off"
+    if number:
+        done = int((runs["status"] == Status.COMPLETED).sum())
+        kept = f"; {counted(done, 'completed run')} {'is' if done == 1 else 'are'} kept" if done else ""
+        which = (
+            capital(all_of(total, "runs")) if number == total > 1 else f"{number} of {counted(total, 'run')}"
         )
-    done = int((runs["status"] == Status.COMPLETED).sum())
-    is_kept = f"; {counted(done, 'completed run')} {'is' if done == 1 else 'are'} kept" if done else ""
-    which = capital(all_of(total, "runs")) if number == total > 1 else f"{number} of {counted(total, 'run')}"
-    text = f"{which} {'is' if number == 1 else 'are'} left to execute"
-    is_inside = runs[INSIDE] != "" if INSIDE in runs else False
-    if begun := int((left & ((runs["epochs"] > 0) | is_inside)).sum()):
-        text += f"; {begun} of them {'resumes' if begun == 1 else 'resume'} after the last checkpoint"
-    steps = ([f"{start} again{is_kept}"] for start in ("start the same command", "execute this cell"))
-    return [Sentence("!", text, *steps)]
+        text = f"{which} {'is' if number == 1 else 'are'} left to execute"
+        has_begun = (runs["epochs"] > 0) | (runs[INSIDE] != "" if INSIDE in runs else False)
+        if begun := int((left & has_begun).sum()):
+            text += f"; {begun} of them {'resumes' if begun == 1 else 'resume'} after the last checkpoint"
+    return [Sentence("!", text, [f"start the same command again{kept}"], [f"execute this cell again{kept}"])]
 
 
 def _failed(runs: pd.DataFrame, folder: Path) -> list[Sentence]:

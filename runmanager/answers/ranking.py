@@ -435,21 +435,18 @@ def goals_of(runs: pd.DataFrame, goal: str | Sequence[str] | None = None) -> lis
 
 def _by_column(runs: pd.DataFrame, given: object) -> Goal:
     """Return a goal whose metric is a column: if there is one, the column at the epoch of the saved weights."""
-    if isinstance(given, str) and given in runs:
-        goal = next((own for own in _known_goals(runs) if own.metric == given), None) or parse_goal(given)
+    goal = None
+    if isinstance(given, str) and given in runs:  # its direction may be that of a goal of the experiments
+        texts = [*of_experiments(runs, GOALS).values(), *of_experiments(runs, KEPT_BY).values()]
+        texts += chain(*of_experiments(runs, ALL_GOALS).values())
+        signs = dict(map(parse_goal, reversed(texts)))
+        sign = signs.get(given.removeprefix(KEPT).removeprefix("best "))
+        goal = Goal(given, sign) if sign else None
     elif isinstance(given, str) and ":" not in given:
         raise InvalidArgumentError(without_numbers(runs, [given]))
-    else:
-        goal = parse_goal(given)
+    goal = goal or parse_goal(given)
     kept = f"{KEPT}{goal.metric}"
     return Goal(kept, goal.sign) if kept in runs else goal
-
-
-def _known_goals(runs: pd.DataFrame) -> list[Goal]:
-    """Return the goals of the experiments and of their ``keep=``, each for all columns of its metric."""
-    texts = [*of_experiments(runs, GOALS).values(), *of_experiments(runs, KEPT_BY).values()]
-    goals = [parse_goal(text) for text in (*texts, *chain(*of_experiments(runs, ALL_GOALS).values()))]
-    return [Goal(f"{mark}{goal.metric}", goal.sign) for goal in goals for mark in ("", KEPT, "best ")]
 
 
 def own_goals(runs: pd.DataFrame) -> list[Goal]:

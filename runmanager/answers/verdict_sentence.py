@@ -48,7 +48,9 @@ def standing(contest: Contest) -> str:
     """Say how far the best rival is ahead of the closest undecided rival."""
     rival = _in_state(contest, UNDECIDED)[0]
     lead, best = contest.leads[rival], contest.names[contest.order[0]]
-    text = f"{best} is ahead of {contest.names[rival]} by {_short(lead)} after {_count(contest, [rival])}"
+    text = (
+        f"{best} is ahead of {contest.names[rival]} by {two_digits(lead.mean)} after {_count(contest, [rival])}"
+    )
     text += f", evidence {min(lead.evidence, lead.least):.2g} of {lead.least:g}"
     more = max(int(total) - lead.n, 1) if math.isfinite(total := _needed(contest, lead)) else math.inf
     return f"{text}, about {counted(int(more), f'more {contest.unit}')}" if more <= _WORTH_SAYING else text
@@ -118,14 +120,14 @@ def _next_step(contest: Contest, rivals: Sequence[int]) -> str:
     if math.isnan(lead.mean):
         return "their numbers are too large to be compared"
     ahead = (
-        f"{best} is ahead by {_short(lead)}"
+        f"{best} is ahead by {two_digits(lead.mean)}"
         if len(rivals) == 1
-        else f"the closest, {rival}, is {_short(lead)} behind"
+        else f"the closest, {rival}, is {two_digits(lead.mean)} behind"
     )
     if not lead.mean:
         ahead = f"{best} and {rival} have the same mean"
     elif lead.mean < 0:
-        ahead = f"{rival} is ahead of {best} by {_short(lead)} where both have a result"
+        ahead = f"{rival} is ahead of {best} by {two_digits(lead.mean)} where both have a result"
     elif lead.is_constant and contest.is_constant and contest.ranking.repeats:
         return f"{ahead} in each {unit}; the {unit} seems to change nothing: does train() use it?"
     elif lead.is_constant:
@@ -250,7 +252,7 @@ def gap_of(lead: Lead) -> str:
     '0.1 (above 0, at most 0.3)'
     """
     if not math.isfinite(lead.high - lead.low):
-        return f"{lead.mean:.2g}"
+        return two_digits(lead.mean)
     decimals = _decimals((lead.high - lead.low) / 2)
     mean, low, high = (_rounded(number, decimals) for number in (lead.mean, lead.low, lead.high))
     if lead.low == 0 and lead.is_decided:  # the decision excludes 0, although the wider interval reaches it
@@ -258,14 +260,14 @@ def gap_of(lead: Lead) -> str:
     return f"{mean} ({low} to {high})"
 
 
-def _short(lead: Lead) -> str:
-    """Write the size of a difference with as many digits as its standard error justifies, but at least two."""
-    half = 2 * lead.std / math.sqrt(lead.n) if lead.n > 1 and lead.std else 0.0
-    if not half or not lead.mean:
-        return f"{abs(lead.mean):.2g}"
-    least = 1 - math.floor(math.log10(abs(lead.mean)))
-    text = _rounded(abs(lead.mean), max(_decimals(half), least, 0))
-    return text.rstrip("0").rstrip(".") if "." in text else text
+def two_digits(number: float) -> str:
+    """Write the size of a difference with two significant digits, and all digits of a larger whole part.
+
+    >>> two_digits(-0.0193), two_digits(123.4)
+    ('0.019', '123')
+    """
+    size = abs(number)
+    return f"{size:.0f}" if 10 <= size < _LARGEST else f"{size:.2g}"  # noqa: PLR2004 - two digits
 
 
 def _decimals(half: float) -> int:

@@ -61,7 +61,9 @@ def settings(data: ReportData) -> dict[str, Any] | None:
     if ranking.repeats:
         which = f"{'The' if len(best) == len(listed) else f'The first {len(best)}'} settings by their mean"
     scope = data.answers.scope(numbers.get(INTERVAL, ()))
-    some = f"{len(best)} of {counted(len(listed), ranking.noun)}" if has_front and not ranking.repeats else ""
+    some = ""
+    if len(best) < len(listed) and not ranking.repeats:
+        some = f"{len(best)} of {counted(len(listed), ranking.noun)}"
     return {
         "caption": "; ".join(filter(None, [which, some, ranking.count, scope])),
         "columns": [(name, "number" if name in right else "text") for name, _ in texts],

@@ -8,6 +8,7 @@ from runmanager.answers.changes import Change
 from runmanager.answers.contest import EQUAL, UNDECIDED
 from runmanager.answers.ranking import is_same
 from runmanager.answers.sentences import capital
+from runmanager.answers.verdict_sentence import two_digits
 from runmanager.core.goal import is_larger_better
 from runmanager.core.outcome import Status
 from runmanager.core.state import RunResult
@@ -42,7 +43,7 @@ def behind(data: ReportData, rank: int) -> str:
     verdict = data.answers.verdict
     state = verdict.states.get(rank, UNDECIDED)
     chance = {UNDECIDED: ", may be chance", EQUAL: f", equal within {cell(verdict.margin)}"}.get(state, "")
-    return f"{abs(best.mean - setting.mean):.2g}{chance}"
+    return f"{two_digits(best.mean - setting.mean)}{chance}"
 
 
 def effect_sentence(data: ReportData, axis: PageAxis) -> str:
@@ -64,7 +65,7 @@ def effect_sentence(data: ReportData, axis: PageAxis) -> str:
         average = " on average" if change.num > 1 else ""
         sentence = (
             f"All else equal, {axis.label(best)} has the {most} {data.ranking.metric}{average}: {mean_text}, "
-            f"{abs(mean - following):.2g} {side} {axis.label(change.means[1][0])} ({comparisons})"
+            f"{two_digits(mean - following)} {side} {axis.label(change.means[1][0])} ({comparisons})"
         )
     parts = [f"{sentence}."]
     if len(top) == 1 and data.answers.verdict_on(change.axis).outcome == UNDECIDED:

@@ -76,7 +76,7 @@ def test_settings_are_shown_with_their_interval_and_what_chance_could_do(runs):
     assert view.table["95 % interval"].tolist() == ["0.5535 to 0.9565", "0.3516 to 0.8484"]
     assert view.caption == (
         "2 of 3 settings · best mean accuracy over fold and seed first · lr=0.2 width=8 leads the other 2 "
-        "settings, but 3 repeats do not decide it · The closest, lr=0.1 width=8, is 0.107 behind; a "
+        "settings, but 3 repeats do not decide it · The closest, lr=0.1 width=8, is 0.11 behind; a "
         "verdict needs at least 7 repeats; such a lead takes about 7 in half of the cases (4 more); lr=0.1 "
         "width=8 lost 1 of 4 repeats (failed); lr=0.3 width=16 lost 3 of 3 repeats (2 diverged, 1 killed) · "
         "2 of 3 settings are ranked · intervals are per setting, the verdict compares all 3 pairs · the same "
@@ -292,8 +292,7 @@ def test_ties_are_named(runs):
 @pytest.mark.parametrize(
     ("statuses", "sentence"),
     [
-        (["pruned", "pruned", "pruned"], "The other 3 runs were pruned."),
-        (["pruned"], "The other run was pruned."),
+        (["pruned"], "No other run has completed."),
         (["pruned", "failed"], "No other run has completed."),
         (["pruned", "completed"], "No other run has a result."),
     ],
@@ -322,7 +321,7 @@ def test_identical_settings_are_named_and_what_few_repeats_cannot_tell_apart():
     runs["accuracy"] += runs["seed"] * 0.001 * (runs["net"] // 2 % 3)
 
     assert sentence_of(answers_of(runs).decision) == (
-        "net=38 leads 38 others, but 5 seeds do not decide it: the closest, net=36, is 0.102 behind; a "
+        "net=38 leads 38 others, but 5 seeds do not decide it: the closest, net=36, is 0.1 behind; a "
         "verdict needs at least 10 seeds; such a lead takes about 10 in half of the cases (5 more); net=39 is "
         "identical"
     )
