@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from runmanager.tables.loading import load_runs as load_runs
     from runmanager.tables.one_run import LoadedRun as LoadedRun
     from runmanager.tables.one_run import load_run as load_run
-    from runmanager.tables.step_table import load_steps as load_steps
+    from runmanager.tables.steps import load_steps as load_steps
     from runmanager.tensorboard.event_options import TensorBoard as TensorBoard
     from runmanager.tensorboard.import_events import from_tensorboard as from_tensorboard
     from runmanager.tensorboard.server import open_tensorboard as open_tensorboard
@@ -104,7 +104,7 @@ _HOMES = {
     "tables.one_run": ("LoadedRun", "load_run"),
     "answers.ranking": ("best", "pareto"),
     "answers.show": ("show",),
-    "tables.step_table": ("load_steps",),
+    "tables.steps": ("load_steps",),
     "answers.verdict": ("Verdict", "verdict"),
     "search.decide": ("Decide",),
     "search.halving": ("SuccessiveHalving",),

@@ -138,7 +138,7 @@ def _metrics(first: RunResult, second: RunResult) -> list[Row]:
 
 def _goal(sides: Sequence[tuple[str, Sequence[RunResult]]]) -> list[Row]:
     """Compare two experiments by the goal: their leading settings, and the settings that both have."""
-    each = [tables.runs_table(name, runs) for name, runs in sides]
+    each = [tables.runs_table({name: runs}) for name, runs in sides]
     goals = [_goal_of(runs) for runs in each]
     goal = goals[1] or goals[0]
     texts = [_said(runs) or str(own or "") for runs, own in zip(each, goals, strict=True)]
@@ -154,7 +154,7 @@ def _goal(sides: Sequence[tuple[str, Sequence[RunResult]]]) -> list[Row]:
     folders = [runs[0].folder.path.parent for _, runs in sides]
     if folders[0] == folders[1]:
         return rows
-    both = tables.concat(list(zip(("first", "second"), each, strict=True)))
+    both = tables.runs_table(dict(zip(("first", "second"), (runs for _, runs in sides), strict=True)))
     pairs = compare(both, "experiment", goal.metric)
     if pairs.empty:
         return rows

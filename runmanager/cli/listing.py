@@ -100,12 +100,10 @@ def _to_json(by_folder: RunsByFolder, selection: Selection) -> list[dict[str, An
 
 def _table(by_folder: RunsByFolder) -> "pd.DataFrame":
     """Return the runs as the table that `load_runs` returns."""
-    from runmanager.tables import columns as tables
-    from runmanager.tables.loading import LAST, name_of
+    from runmanager.tables.columns import runs_table
+    from runmanager.tables.loading import name_of
 
-    named = [(name_of(folder.name), runs) for folder, runs in by_folder.items()]
-    table = tables.concat([(name, tables.runs_table(name, runs)) for name, runs in named], LAST)
-    return table.reset_index(drop=True)
+    return runs_table({name_of(folder.name): runs for folder, runs in by_folder.items()})
 
 
 def _print_experiments(by_folder: RunsByFolder, *, everything: bool) -> None:
@@ -144,7 +142,7 @@ def overview(
 
     goal, best, assumption = None, math.nan, ""
     with contextlib.suppress(InvalidArgumentError):  # the error of runs that no metric can rank
-        ranking = ranking_of(runs_table(name_of(folder.name), runs))
+        ranking = ranking_of(runs_table({name_of(folder.name): runs}))
         goal, assumption = ranking.goal, ranking.assumption
         best = ranking.settings[0].mean if ranking.settings else math.nan
     counts = Counter(run.status for run in runs)

@@ -49,17 +49,16 @@ class GridOutcome:
     @cached_property
     def results(self) -> "pd.DataFrame":
         """One row per epoch of these runs, as from `load_results`."""
-        from runmanager.tables import columns
+        from runmanager.tables.columns import results_table
 
-        table = columns.epochs_table(columns.by_column(self._states))
-        return columns.with_design(table, self._name, self._design)
+        return results_table({self._name: self._states}, self._design)
 
     @cached_property
     def runs(self) -> "pd.DataFrame":
         """One row per run, as from `load_runs`."""
         from runmanager.tables.columns import runs_table
 
-        return runs_table(self._name, self._states, self._design)
+        return runs_table({self._name: self._states}, self._design)
 
     @cached_property
     def panel(self) -> Any:
@@ -77,10 +76,10 @@ class GridOutcome:
         states = sorted([*others, *self._states], key=lambda state: state.folder.number)
         return Panel(
             conclude(
-                runs_table(self._name, self._states, self._design), self.folder,
+                runs_table({self._name: self._states}, self._design), self.folder,
                 time=time_spent(seconds, lanes, starting, [RunTime.since(*run) for run in times])
                 if times else None,
-                all_runs=runs_table(self._name, states, self._design) if others else None,
+                all_runs=runs_table({self._name: states}, self._design) if others else None,
                 **end,
             )
         )  # fmt: skip

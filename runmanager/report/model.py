@@ -135,8 +135,7 @@ def report_data(
     experiments = {name: runs for name, runs in experiments.items() if runs}
     pairs = [(name, run) for name, runs in experiments.items() for run in runs]
     results = [run for _, run in pairs]
-    table = tables.concat([(name, tables.runs_table(name, runs)) for name, runs in experiments.items()])
-    table = table.reset_index(drop=True)
+    table = tables.runs_table(experiments)
     if goal is None:
         own_goals(table)  # raises an error if the experiments have different goals
     answers = answers_of(table, goal, repeats)

@@ -43,7 +43,7 @@ class BestSoFar:
         from runmanager.tables.columns import runs_table
 
         try:
-            ranking = ranking_of(runs_table("", results, self._design))
+            ranking = ranking_of(runs_table({"": results}, self._design))
         except InvalidArgumentError:  # the error of runs that no metric can rank
             return ""
         self.goals = [Goal(each.metric.removeprefix(KEPT), each.sign) for each in ranking.goals]

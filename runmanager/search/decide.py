@@ -228,7 +228,7 @@ class _Deciding(Search):
         from runmanager.answers.ranking import ranking_of
         from runmanager.tables.columns import runs_table
 
-        table, rule = runs_table(asked[0].path.parent.name, results), self._rule
+        table, rule = runs_table({asked[0].path.parent.name: results}), self._rule
         contest = Contest.of(
             table, ranking_of(table, repeats=self._repeats), rule.axis, rule.margin, rule.error
         )

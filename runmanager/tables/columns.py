@@ -1,10 +1,7 @@
-"""Build DataFrames from runs and from epochs."""
+"""The tables of epochs and of runs: their columns, in order and with types, and what their `attrs` note."""
 
-import itertools
 import math
-import operator
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,16 +9,17 @@ import pandas as pd
 from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
 from runmanager.core import files
-from runmanager.core.experiment import Design, Experiment
-from runmanager.core.goal import KEPT, Goal, default_goal, goal_of_kept, is_larger_better
+from runmanager.core.experiment import Design, Experiment, RunFolder
+from runmanager.core.goal import KEPT, default_goal, goal_of_kept, is_larger_better
 from runmanager.core.outcome import LEADING, Status
 from runmanager.core.state import RunResult
-from runmanager.core.values import COLUMNS, RESERVED, column
+from runmanager.core.values import COLUMNS, RESERVED, STEP, column
 from runmanager.core.wording import did_you_mean, printable
 from runmanager.errors import InvalidArgumentError
 from runmanager.tables.notes import first_line_of_note
-from runmanager.tables.results_files import COLD
+from runmanager.tables.results_files import COLD, has_cold_starts
 from runmanager.tables.run_numbers import lacking, ranked_numbers
+from runmanager.tables.steps import Steps
 
 HYPERPARAMETERS = "hyperparameters"
 """The key in a table's `attrs` that holds the names of its hyperparameters."""
@@ -31,96 +29,211 @@ ALL_GOALS = "all goals"
 """The keys in `attrs` for goals, repeat axes, rules and notes: each holds experiment -> value."""
 EARLY = "stopped early"
 """The column with the reason why a loop over epochs ended before its last epoch."""
-INSIDE = "continues at"
-"""The column with the batch inside an epoch after which an interrupted run resumes."""
 LACKING = "not in the last epoch"
 """The column with the metrics whose value is of an earlier epoch, as the last epoch lacks them."""
+INSIDE = "continues at"
+"""The column with the batch inside an epoch after which an interrupted run resumes."""
 
 _OF_RUNS = {"run", "status", "attempts", "folder"}  # columns that only load_runs has
+_USUAL: Mapping[str, Any] = {
+    "jobs": 1,
+    EARLY: "",
+    LACKING: "",
+    INSIDE: "",
+}  # a column of these values alone is left out
 
 Numbers = np.ndarray[Any, np.dtype[Any]]
+Experiments = Mapping[str, Sequence[RunResult]]
+"""The name of each experiment -> its runs."""
 
 
-@dataclass
-class Epochs:
-    """All epochs of an experiment, by column."""
-
-    numbers: list[int]  # the numbers of the runs that have epochs
-    counts: list[int]  # the number of epochs of each run
-    params: dict[str, list[Any]]  # hyperparameter -> its value in each run
-    jobs: list[int]  # for each run, the number of runs that shared the machine, including this run
-    epochs: Numbers  # the number of each epoch, sorted by run
-    metrics: dict[str, Numbers]  # column -> the value in each epoch, NaN if the epoch has no value
-    cold: Numbers  # whether each epoch is the first epoch of its process; empty if no run used an accelerator
-
-
-def by_column(runs: Sequence[RunResult]) -> Epochs:
-    """Arrange the epochs of runs by column."""
-    begun = [run for run in runs if run.epochs]
-    params = dict.fromkeys(name for run in runs for name in run.folder.params)
-    records = [record for run in begun for record in run.epochs]
-    names = list(dict.fromkeys((*LEADING, *itertools.chain.from_iterable(r.metrics for r in records))))
-    on_accelerator = any(str(run.start.get("device", "cpu")) not in ("cpu", "meta") for run in begun)
-    return Epochs(
-        [run.folder.number for run in begun],
-        [len(run.epochs) for run in begun],
-        {name: [run.folder.params.get(name, pd.NA) for run in begun] for name in params},
-        [run.jobs for run in begun],
-        np.array([record.epoch for record in records], dtype=np.int64),
-        dict(zip(names, _by_name([record.metrics for record in records], names), strict=True)),
-        np.array([record.cold for record in records if on_accelerator], dtype=np.bool_),
-    )
+def results_table(experiments: Experiments, design: Design | None = None) -> pd.DataFrame:
+    """Build the table of `load_results`; the design in an experiment's folder is the default design."""
+    begun = {name: [run for run in runs if run.epochs] for name, runs in experiments.items()}
+    runs = [run for of_experiment in begun.values() for run in of_experiment]
+    counts = [len(run.epochs) for run in runs]
+    records = [record for run in runs for record in run.epochs]
+    of_runs = {**_experiment(begun), "run": np.array([run.folder.number for run in runs], np.int64)}
+    of_epochs: dict[str, Any] = {"epoch": np.array([record.epoch for record in records], np.int64)}
+    for name in dict.fromkeys(name for record in records for name in record.metrics):
+        of_epochs[name] = np.array([record.metrics.get(name, math.nan) for record in records], np.float64)
+    if any(run.jobs > 1 for run in runs):
+        of_epochs["jobs"] = np.repeat([run.jobs for run in runs], counts)
+    if has_cold_starts(runs):
+        of_epochs[COLD] = np.array([record.cold for record in records], np.bool_)
+    names = _params([run.folder for of_experiment in experiments.values() for run in of_experiment])
+    params = {name: list[Any]() for name in names} | _params([run.folder for run in runs])
+    table = epochs_table(counts, of_runs, params, of_epochs)
+    return _with_facts(table, {name: _design(runs, design) for name, runs in experiments.items()}, {})
 
 
-def _by_name(metrics: Sequence[Mapping[str, float]], names: Sequence[str]) -> Numbers:
-    """Return an array with one row per name and one column per dict; a missing value is NaN."""
-    try:
-        values = map(operator.itemgetter(*names), metrics)
-        flat = np.fromiter(itertools.chain.from_iterable(values), np.float64, len(metrics) * len(names))
-    except KeyError:
-        flat = np.array([row.get(name, math.nan) for row in metrics for name in names], dtype=np.float64)
-    return np.ascontiguousarray(flat.reshape(-1, len(names)).T)
-
-
-def epochs_table(epochs: Epochs) -> pd.DataFrame:
-    """Build the table of `load_results` for one experiment."""
-    rows = np.repeat(np.arange(len(epochs.numbers)), epochs.counts)
-    names = _param_columns(epochs.params)
-    params = {names[name]: _repeated(values, rows) for name, values in epochs.params.items()}
-    for name, label in names.items():
-        if label in epochs.metrics:
-            params[label] = _filled([epochs.params[name][row] for row in rows], epochs.metrics[label])
-    numbers = np.array(epochs.numbers, dtype=np.int64)[rows]
-    columns: dict[str, Any] = {"run": numbers, "epoch": epochs.epochs, **dict.fromkeys(LEADING, math.nan)}
-    columns |= params | epochs.metrics | params
-    if any(jobs > 1 for jobs in epochs.jobs):
-        columns["jobs"] = _repeated(epochs.jobs, rows)
-    if len(epochs.cold):
-        columns[COLD] = epochs.cold
-    return _table(columns, params)
-
-
-def runs_table(name: str, runs: Sequence[RunResult], design: Design | None = None) -> pd.DataFrame:
-    """Build the table of `load_runs` for one experiment; the design in its folder is the default design."""
-    if design is None:
-        design = Experiment(runs[0].folder.path.parent).design if runs else Design()
-    goal = design.goal or goal_of_kept(run.start for run in runs)
-    goals = design.all_goals or (() if goal is None else (goal,))
-    return with_design(_of_runs(runs, goals), name, design, goal)
-
-
-def with_design(table: pd.DataFrame, name: str, design: Design, goal: Goal | None = None) -> pd.DataFrame:
-    """Store an experiment's design in the `attrs` of its table; `goal` is the goal of ``keep=``."""
-    facts = {
-        GOALS: design.goal and str(design.goal),
-        ALL_GOALS: [*map(str, design.goals or ())] or None,
-        KEPT_BY: goal and str(goal),
-        REPEATS: None if design.repeats is None else list(design.repeats),  # [] says that no axis repeats
-        RULES: design.decide and design.decide.as_json(),
-        NOTES: design.note or None,
+def steps_table(experiments: Mapping[str, Sequence[tuple[RunFolder, Steps]]]) -> pd.DataFrame:
+    """Build the table of `load_steps`."""
+    logged = [each for of_experiment in experiments.values() for each in of_experiment]
+    runs, parts = [run for run, _ in logged], [steps for _, steps in logged]
+    counts = [len(steps.steps) for steps in parts]
+    no_numbers = np.array([], np.int64)
+    of_steps: dict[str, Numbers] = {
+        "epoch": np.concatenate([no_numbers, *(steps.epochs for steps in parts)]),
+        STEP: np.concatenate([no_numbers, *(steps.steps for steps in parts)]),
     }
-    table.attrs |= {key: {} if fact is None else {name: fact} for key, fact in facts.items()}
+    for name in dict.fromkeys(name for steps in parts for name in steps.by_name):
+        missing = [np.full(count, math.nan) for count in counts]
+        values = [steps.by_name.get(name, nans) for steps, nans in zip(parts, missing, strict=True)]
+        of_steps[name] = np.concatenate(values)
+    of_runs = {**_experiment(experiments), "run": np.array([run.number for run in runs], np.int64)}
+    return epochs_table(counts, of_runs, _params(runs), of_steps, ("epoch", STEP))
+
+
+def epochs_table(
+    counts: Sequence[int],
+    of_runs: Mapping[str, Any],
+    params: Mapping[str, list[Any]],
+    of_epochs: Mapping[str, Numbers],
+    first: Sequence[str] = ("epoch", *LEADING),
+) -> pd.DataFrame:
+    """Build a table of epochs; the `first` of their columns stand before the hyperparameters."""
+    rows = np.repeat(np.arange(len(counts)), counts)
+    columns: dict[str, Any] = {name: _taken(values, rows) for name, values in of_runs.items()}
+    missing = np.full(len(rows), math.nan)
+    columns |= {name: of_epochs.get(name, missing) for name in first}
+    labels = _labels(params)
+    for name, values in params.items():
+        if (label := labels[name]) in of_epochs:
+            columns[label] = _filled([values[row] for row in rows], of_epochs[label])
+        else:
+            columns[label] = _taken(_values(values), rows)
+    columns |= {name: of_epochs[name] for name in of_epochs if name not in columns}
+    return _table(columns, labels.values())
+
+
+def runs_table(experiments: Experiments, design: Design | None = None) -> pd.DataFrame:
+    """Build the table of `load_runs`; the design in an experiment's folder is the default design.
+
+    A run that keeps its best weights also has its metrics at their epoch.
+    """
+    runs = [run for of_experiment in experiments.values() for run in of_experiment]
+    designs = {name: _design(of_experiment, design) for name, of_experiment in experiments.items()}
+    summaries: list[dict[str, float]] = []
+    kept_by: dict[str, str] = {}
+    for name, of_experiment in experiments.items():
+        goal = designs[name].goal or goal_of_kept(run.start for run in of_experiment)
+        summaries += ranked_numbers(of_experiment, designs[name].all_goals or ([goal] if goal else []))
+        if goal:
+            kept_by[name] = str(goal)
+    names = dict.fromkeys(name for summary in summaries for name in summary)
+    bests = sorted(name for name in names if name.startswith(("best ", KEPT)))
+    numbers: dict[str, list[Any]] = {}
+    for name in dict.fromkeys((*LEADING[:2], *bests, *LEADING[2:], *names)):
+        last = name.removeprefix(KEPT)  # for a run of an experiment that keeps no best weights
+        numbers[name] = [summary.get(name, summary.get(last, math.nan)) for summary in summaries]
+    params = _params([run.folder for run in runs])
+    labels = _labels(params)
+    of_params = {labels[name]: _filled(values, numbers.get(labels[name])) for name, values in params.items()}
+    further: dict[str, list[Any]] = {
+        "jobs": [run.jobs for run in runs],
+        "threads": [run.threads or pd.NA for run in runs],
+        "peak memory": [pd.NA if run.peak_memory is None else run.peak_memory / 2**20 for run in runs],
+        EARLY: [run.stopped_early for run in runs],
+        LACKING: [lacking(run) for run in runs],
+        INSIDE: [str(run.inside or "") if run.status.can_go_on else "" for run in runs],
+        "parameters": [run.start.get("parameters", pd.NA) for run in runs],
+    }
+    for name, values in list(further.items()):
+        if all(value is pd.NA or value == _USUAL.get(name) for value in values):
+            del further[name]
+    columns: dict[str, Any] = {
+        "run": [run.folder.number for run in runs],
+        "status": [str(run.status) for run in runs],
+        "epochs": [len(run.epochs) for run in runs],
+        **{name: numbers.pop(name) for name in (*LEADING[:2], *bests, *LEADING[2:])},
+        **of_params,
+        **{name: values for name, values in numbers.items() if name not in of_params},
+        **further,
+        "attempts": [run.attempts for run in runs],
+        "mixed": [run.mixed for run in runs],
+        "folder": [str(files.for_people(run.folder.path)) for run in runs],
+        "error": [run.error for run in runs],
+    }
+    series = {name: _column(values) if isinstance(values, list) else values for name, values in columns.items()}
+    table = _table({**_experiment(experiments), **series}, of_params)
+    return _with_facts(table, designs, kept_by)
+
+
+def _design(runs: Sequence[RunResult], design: Design | None) -> Design:
+    """Return the design, by default that in the folder of an experiment."""
+    if design is None and runs:
+        return Experiment(runs[0].folder.path.parent).design
+    return design or Design()
+
+
+def _with_facts(table: pd.DataFrame, designs: Mapping[str, Design], kept_by: Mapping[str, str]) -> pd.DataFrame:
+    """Store the designs of the experiments in the `attrs` of their table."""
+    for name, design in designs.items():
+        facts = {
+            GOALS: design.goal and str(design.goal),
+            ALL_GOALS: [*map(str, design.goals or ())] or None,
+            KEPT_BY: kept_by.get(name),
+            REPEATS: None if design.repeats is None else list(design.repeats),  # [] says that no axis repeats
+            RULES: design.decide and design.decide.as_json(),
+            NOTES: design.note or None,
+        }
+        for key, fact in facts.items():
+            table.attrs.setdefault(key, {})
+            if fact is not None:
+                table.attrs[key][name] = fact
     return table
+
+
+def _experiment(experiments: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
+    """Return the column of experiments, if several have rows."""
+    counts = {name: len(runs) for name, runs in experiments.items() if runs}
+    if len(counts) < 2:  # noqa: PLR2004
+        return {}
+    codes = np.repeat(np.arange(len(counts)), list(counts.values()))
+    return {"experiment": pd.Categorical.from_codes(codes, pd.Index(list(counts)))}
+
+
+def _params(runs: Sequence[RunFolder]) -> dict[str, list[Any]]:
+    """Return the values of each hyperparameter, in the order of the runs."""
+    names = dict.fromkeys(name for run in runs for name in run.params)
+    return {name: [run.params.get(name, pd.NA) for run in runs] for name in names}
+
+
+def _labels(params: Iterable[str]) -> dict[str, str]:
+    """Name the column of each hyperparameter."""
+    labels = _unique({name: column(name) for name in params}, {*COLUMNS, INSIDE, LACKING})
+    assert not (COLUMNS | {INSIDE, LACKING}) & {*labels.values()}, (
+        "a column of ours would hide a hyperparameter"
+    )
+    return labels
+
+
+def _unique(labels: Mapping[str, str], taken: set[str]) -> dict[str, str]:
+    """Return the label of each hyperparameter, longer if it is one of `taken` or of another hyperparameter."""
+    names: dict[str, str] = {}
+    for name, label in labels.items():
+        names[name] = label
+        while names[name] in taken:
+            names[name] += " (hyperparameter)"
+        taken.add(names[name])
+    return names
+
+
+def beside(params: pd.DataFrame, computed: pd.DataFrame) -> pd.DataFrame:
+    """Join computed columns to the hyperparameters; rename a hyperparameter that collides."""
+    names = _unique({str(name): str(name) for name in params}, set(map(str, computed)))
+    table = pd.concat([params.rename(columns=names), computed], axis="columns")
+    table.attrs = {HYPERPARAMETERS: [name for name in names.values() if name != "experiment"]}
+    return table
+
+
+def _filled(values: list[Any], metric: Iterable[Any] | None) -> pd.Series:
+    """Make the column of a hyperparameter; a run without it may have a metric of this name."""
+    if metric is None:
+        return _values(values)
+    pairs = zip(values, metric, strict=True)
+    return _values([number if value is pd.NA and number == number else value for value, number in pairs])  # noqa: PLR0124 - NaN
 
 
 def of_experiments(runs: pd.DataFrame, key: str) -> Mapping[str, Any]:
@@ -137,78 +250,6 @@ def notes_of(runs: pd.DataFrame) -> list[str]:
     notes = {name: printable(first_line_of_note(note)) for name, note in of_experiments(runs, NOTES).items()}
     is_one = "experiment" not in runs or len(set(map(str, runs["experiment"]))) == 1
     return [f"note{'' if is_one else f' of {printable(name)}'}: {note}" for name, note in notes.items()]
-
-
-def _of_runs(runs: Sequence[RunResult], goals: Sequence[Goal] = ()) -> pd.DataFrame:
-    """Build the table of runs; a run that keeps its best weights also has its metrics at their epoch."""
-    summaries = ranked_numbers(runs, goals)
-    not_last = [lacking(run) for run in runs]
-    metrics = dict.fromkeys((*LEADING, *itertools.chain.from_iterable(summaries)))
-    bests = sorted(name for name in metrics if name.startswith(("best ", KEPT)))
-    order = dict.fromkeys((*LEADING[:2], *bests, *LEADING[2:], *metrics))
-    peaks = [math.nan if run.peak_memory is None else run.peak_memory / 2**20 for run in runs]
-    sizes = [run.start.get("parameters", pd.NA) for run in runs]
-    inside = [str(run.inside or "") if run.status.can_go_on else "" for run in runs]
-    values = {name: _column([summary.get(name, math.nan) for summary in summaries]) for name in order}
-    names = _param_columns(dict.fromkeys(name for run in runs for name in run.folder.params))
-    params = {
-        label: _filled([run.folder.params.get(name, pd.NA) for run in runs], values.get(label))
-        for name, label in names.items()
-    }
-    leading = {name: values.pop(name) for name in (*LEADING[:2], *bests, *LEADING[2:])}
-    columns = {
-        "run": _column([run.folder.number for run in runs]),
-        "status": _column([str(run.status) for run in runs]),
-        "epochs": _column([len(run.epochs) for run in runs]),
-        **leading,
-        **params,
-        **{name: series for name, series in values.items() if name not in params},
-        **({"jobs": _column([run.jobs for run in runs])} if any(run.jobs > 1 for run in runs) else {}),
-        **(
-            {"threads": _column([run.threads or pd.NA for run in runs])} if any(r.threads for r in runs) else {}
-        ),
-        **({} if all(map(math.isnan, peaks)) else {"peak memory": _column(peaks)}),
-        **({EARLY: _column([run.stopped_early for run in runs])} if any(r.stopped_early for r in runs) else {}),
-        **({INSIDE: _column(inside)} if any(inside) else {}),
-        **({LACKING: _column(not_last)} if any(not_last) else {}),
-        **({} if all(size is pd.NA for size in sizes) else {"parameters": _column(sizes)}),
-        "attempts": _column([run.attempts for run in runs]),
-        "mixed": _column([run.mixed for run in runs]),
-        "folder": _column([str(files.for_people(run.folder.path)) for run in runs]),
-        "error": _column([run.error for run in runs]),
-    }
-    return _table(columns, params)
-
-
-def _param_columns(params: Iterable[str]) -> dict[str, str]:
-    """Name the column of each hyperparameter."""
-    return _unique({name: column(name) for name in params}, set())
-
-
-def _unique(labels: Mapping[str, str], taken: set[str]) -> dict[str, str]:
-    """Return the label of each hyperparameter, or another name if the label is taken; add it to `taken`."""
-    names: dict[str, str] = {}
-    for name, label in labels.items():
-        further = (f"{name} (hyperparameter {number})" for number in itertools.count(2))
-        candidates = itertools.chain((label, f"{name} (hyperparameter)"), further)
-        names[name] = next(candidate for candidate in candidates if candidate not in taken)
-        taken.add(names[name])
-    return names
-
-
-def beside(params: pd.DataFrame, computed: pd.DataFrame) -> pd.DataFrame:
-    """Join computed columns to the hyperparameters; rename a hyperparameter that collides."""
-    names = _unique({str(name): str(name) for name in params}, set(map(str, computed)))
-    table = pd.concat([params.rename(columns=names), computed], axis="columns")
-    table.attrs = {HYPERPARAMETERS: [name for name in names.values() if name != "experiment"]}
-    return table
-
-
-def _filled(values: list[Any], metric: Iterable[Any] | None) -> pd.Series:
-    """Make the column of a hyperparameter; fill missing values from a metric of the same name."""
-    if metric is None:
-        return _values(values)
-    return _values([m if v is pd.NA else v for v, m in zip(values, metric, strict=True)])
 
 
 def from_columns(columns: Mapping[str, list[Any]], params: Iterable[str]) -> pd.DataFrame:
@@ -264,30 +305,6 @@ def without_numbers(runs: pd.DataFrame, names: Iterable[str]) -> list[str]:
     return problems
 
 
-def concat(tables: Sequence[tuple[str, pd.DataFrame]], last: Sequence[str] = ()) -> pd.DataFrame:
-    """Concatenate the tables of several experiments; `experiment` is the first column, `last` the last columns.
-
-    A single table is returned unchanged.
-    """
-    tables = [pair for pair in tables if len(pair[1])] or list(tables)
-    if len(tables) == 1:
-        return tables[0][1]
-    last = [name for name in last if any(name in table for _, table in tables)]
-    params = list(dict.fromkeys(name for _, table in tables for name in table.attrs[HYPERPARAMETERS]))
-    first = [name for name in tables[0][1] if name not in params and name not in last] if tables else []
-    leading = first[: first.index("run duration") + 1] if "run duration" in first else first
-    others = (name for _, table in tables for name in table if name not in last)
-    rows = np.repeat(np.arange(len(tables)), [len(table) for _, table in tables])
-    experiments = pd.Index([name for name, _ in tables])
-    columns: dict[str, Any] = {"experiment": pd.Categorical.from_codes(rows, experiments)}
-    for name in dict.fromkeys((*leading, *params, *others, *last)):
-        columns[name] = _concat([_part(table, name) for _, table in tables])
-    table = _table(columns, params)
-    for key in (GOALS, ALL_GOALS, KEPT_BY, REPEATS, RULES, NOTES):
-        table.attrs[key] = {n: value for _, part in tables for n, value in part.attrs.get(key, {}).items()}
-    return table
-
-
 def _table(columns: Mapping[str, Any], params: Iterable[str]) -> pd.DataFrame:
     kinds = {name: _category(columns[name]) for name in ("experiment", "status") if name in columns}
     table = pd.DataFrame({**columns, **kinds})
@@ -295,9 +312,9 @@ def _table(columns: Mapping[str, Any], params: Iterable[str]) -> pd.DataFrame:
     return table
 
 
-def _category(values: pd.Series | pd.Categorical) -> pd.Series | pd.Categorical:
+def _category(values: Any) -> Any:
     """Make a categorical column of text; statuses keep the order of `Status`."""
-    if isinstance(values, pd.Categorical):
+    if isinstance(values.dtype, pd.CategoricalDtype):
         return values
     texts = [value for value in values.tolist() if value is not pd.NA]
     if not all(isinstance(value, str) for value in texts):
@@ -305,26 +322,6 @@ def _category(values: pd.Series | pd.Categorical) -> pd.Series | pd.Categorical:
     words = dict.fromkeys(texts)
     order = {str(status): index for index, status in enumerate(Status)}
     return pd.Categorical(values, sorted(words, key=lambda word: order.get(word, len(order))))
-
-
-def _concat(parts: Sequence[pd.Series]) -> pd.Series:
-    if len({part.dtype for part in parts}) == 1:
-        return pd.concat(parts, ignore_index=True)
-    return _column([value for part in parts for value in part.tolist()])
-
-
-def _part(table: pd.DataFrame, name: str) -> pd.Series:
-    """Return a column of one experiment."""
-    values = table.get(name.removeprefix(KEPT), None) if name not in table else table[name]
-    return _missing(name, len(table)) if values is None else values
-
-
-def _missing(name: str, length: int) -> pd.Series:
-    if name == "jobs":
-        return pd.Series([1] * length, dtype="int64")  # the column is left out if no run shared the machine
-    if name == COLD:
-        return pd.Series([False] * length, dtype="bool")  # the column is left out if no run used an accelerator
-    return pd.Series([pd.NA] * length, dtype="object")
 
 
 def _values(values: list[Any]) -> pd.Series:
@@ -347,7 +344,7 @@ def _column(values: list[Any]) -> pd.Series:
     return pd.Series(values, dtype="object")
 
 
-def _repeated(values: list[Any], rows: Numbers) -> pd.Series:
-    series = _values(values)
+def _taken(values: pd.Series | pd.Categorical, rows: Numbers) -> pd.Series:
+    series = pd.Series(values)
     # without dtype, pandas guesses the type
     return pd.Series(series.array.take(rows), dtype=series.dtype, copy=False)

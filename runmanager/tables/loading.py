@@ -10,19 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runmanager.core import files, provenance
-from runmanager.core.experiment import Experiment, read_runs
+from runmanager.core.experiment import read_runs
 from runmanager.core.state import RunResult, read_experiment, read_run
 from runmanager.core.wording import printable
 from runmanager.errors import InvalidArgumentError, warn
-from runmanager.tables.results_files import COLD
 from runmanager.tables.roots import experiments, is_experiment, nearest
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-LAST = ("jobs", "threads", "peak memory", "stopped early", "continues at", "parameters", "attempts", "mixed",
-        "folder", "error")  # fmt: skip
 _MOST_NAMED = 5  # maximum number of damaged files in a warning
 
 OnePath = str | os.PathLike[str]
@@ -51,15 +48,11 @@ def load_results(path: Paths = "runs") -> "pd.DataFrame":
         >>> load_results("runs/circle").groupby("run")["accuracy"].max().to_dict()
         {1: 0.9352, 2: 0.9624, 3: 0.7388, 4: 0.9632}
     """
-    from runmanager.tables import columns as tables
+    from runmanager.tables.columns import results_table
 
     damaged: list[str] = []
-    parts = []
     with _without_collection():
-        for name, experiment, runs in _read(path, damaged, is_noted=True):
-            table = tables.epochs_table(tables.by_column(runs))
-            parts.append((name, tables.with_design(table, name, Experiment(experiment).design)))
-        table = tables.concat(parts or [("", tables.epochs_table(tables.by_column([])))], last=("jobs", COLD))
+        table = results_table({name: runs for name, _, runs in _read(path, damaged, is_noted=True)})
     warn_of(damaged, path)
     return table
 
@@ -90,13 +83,11 @@ def load_runs(path: Paths = "runs") -> "pd.DataFrame":
         >>> load_runs("runs/circle")[["run", "lr", "width", "accuracy"]].values.tolist()[0]
         [1.0, 0.1, 8.0, 0.9352]
     """
-    from runmanager.tables import columns as tables
+    from runmanager.tables.columns import runs_table
 
     damaged: list[str] = []
     with _without_collection():
-        each = _read(path, damaged, is_noted=True)
-        parts = [(name, tables.runs_table(name, runs)) for name, _, runs in each]
-        table = tables.concat(parts or [("", tables.runs_table("", []))], LAST)
+        table = runs_table({name: runs for name, _, runs in _read(path, damaged, is_noted=True)})
     warn_of(damaged, path)
     return table
 

@@ -34,7 +34,7 @@ def write_results(runs: Sequence[RunResult], experiment: Path) -> None:
     columns: dict[str, Any] = dict.fromkeys(["run", "epoch", *LEADING, *labels.values(), *metrics])
     if any(run.jobs > 1 for run in begun):
         columns["jobs"] = None
-    has_cold = any(str(run.start.get("device", "cpu")) not in ("cpu", "meta") for run in begun)
+    has_cold = has_cold_starts(begun)
     if has_cold:
         columns[COLD] = None
     lines, objects = [], []
@@ -59,6 +59,11 @@ def write_results(runs: Sequence[RunResult], experiment: Path) -> None:
     content = file.getvalue().encode("utf-8", "backslashreplace")
     files.write_file(experiment / files.RESULTS_CSV, content)
     files.write_file(experiment / files.RESULTS_JSON, files.strict_json(objects))
+
+
+def has_cold_starts(runs: Sequence[RunResult]) -> bool:
+    """Whether a run used an accelerator, whose first epoch in each process is slower."""
+    return any(str(run.start.get("device", "cpu")) not in ("cpu", "meta") for run in runs)
 
 
 def readable(value: Any) -> Any:

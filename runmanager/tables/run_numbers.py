@@ -80,7 +80,7 @@ def missing_goal(goals: Iterable[Goal], folder: RunFolder) -> str:
         if goal.metric.removeprefix("best ").removeprefix(KEPT) in names:  # columns of the table
             continue
         fact = f"the goal is {str(goal)!r}, but run {folder.number} has no such metric"
-        if goal.metric in read_steps(folder, []):
+        if any(block.name == goal.metric for block in read_steps(folder, [])):
             return f"{fact}: log() writes single steps, without a column; write track() in place of log()"
         if close := closest(goal.metric, names):
             return f"{fact}; did you mean {close!r}? Another goal= executes nothing again"

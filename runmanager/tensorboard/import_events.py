@@ -19,7 +19,7 @@ from tensorboard.util.tensor_util import make_ndarray
 from runmanager.core.outcome import LEADING
 from runmanager.core.state import is_sparse
 from runmanager.errors import InvalidArgumentError
-from runmanager.tables.columns import HYPERPARAMETERS, Epochs, epochs_table
+from runmanager.tables.columns import HYPERPARAMETERS, epochs_table
 from runmanager.tables.loading import warn_of
 from runmanager.tensorboard import event_file
 
@@ -168,11 +168,9 @@ def _table(runs: Mapping[str, _Run], hparams: Mapping[str, Mapping[str, Any]]) -
     params = {of_params[name]: _typed([hparams[run].get(name, pd.NA) for run in runs]) for name in names}
     frames = [pd.DataFrame(run.points).sort_index() for run in runs.values()] or [pd.DataFrame()]
     points, counts = pd.concat(frames), [len(frame) for frame in frames[: len(runs)]]
-    metrics = {name: np.full(len(points), np.nan) for name in LEADING}
-    metrics |= {column: points[tag].to_numpy() for tag, column in of_tags.items()}
-    epochs, cold = points.index.to_numpy(np.int64), np.array([], dtype=np.bool_)  # cold starts are unknown
-    table = epochs_table(Epochs([*range(len(runs))], counts, params, [1] * len(runs), epochs, metrics, cold))
-    table["run"] = pd.Series(list(runs), dtype="str").take(table["run"].to_numpy()).array
+    of_epochs = {"epoch": points.index.to_numpy(np.int64)}
+    of_epochs |= {column: points[tag].to_numpy() for tag, column in of_tags.items()}
+    table = epochs_table(counts, {"run": pd.Series(list(runs), dtype="str")}, params, of_epochs)
     if not params:
         del table.attrs[HYPERPARAMETERS]  # an answer then says how to name them
     return table.drop(columns=[name for name in LEADING if name not in of_tags.values()])

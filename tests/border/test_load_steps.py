@@ -41,7 +41,7 @@ def root(tmp_path, monkeypatch):
 def test_an_experiment_has_a_row_for_each_step_of_its_runs(root):
     steps = load_steps("runs/first")
 
-    assert list(steps) == ["run", "epoch", "step", "step_loss", "norm"]
+    assert list(steps) == ["run", "epoch", "step", "lr", "step_loss", "norm"]
     assert [str(kind) for kind in steps.dtypes] == ["int64"] * 3 + ["float64"] * 2
     assert steps[["run", "epoch", "step"]].to_numpy().tolist() == [
         *[[1, 1, 1], [1, 1, 2], [1, 2, 3], [1, 2, 4]],
@@ -69,7 +69,7 @@ def test_runs_are_given_as_paths_as_rows_or_as_a_table(root):
     ):  # fmt: skip
         steps = load_steps(given)
         assert steps["run"].tolist() == [2] * 4
-        assert list(steps) == ["run", "epoch", "step", "step_loss", "norm"]
+        assert list(steps) == ["run", "epoch", "step", "lr", "step_loss", "norm"]
     assert load_steps(["runs/first/1", "runs/first/2"])["run"].unique().tolist() == [1, 2]
     assert load_steps(("runs/first", "runs/second")).equals(load_steps())
     assert load_steps(load_runs()).equals(load_steps())

@@ -35,9 +35,11 @@ def write(run, *lines, attempt=1):
 
 
 def table(run, damaged=None):
-    points = read_steps(run, [] if damaged is None else damaged)
+    epochs, numbers, values = steps.joined(read_steps(run, [] if damaged is None else damaged))
+    rows = [*zip(epochs.tolist(), numbers.tolist(), strict=True)]
     return {
-        name: list(zip(*(column.tolist() for column in each), strict=True)) for name, each in points.items()
+        name: [(*row, value) for row, value in zip(rows, column.tolist(), strict=True)]
+        for name, column in values.items()
     }
 
 
@@ -171,4 +173,4 @@ def test_a_run_without_steps_is_not_read_at_all(run, monkeypatch):
     begin(run)
     monkeypatch.delattr(steps, "read_attempts")
 
-    assert read_steps(run, []) == {}
+    assert read_steps(run, []) == []
