@@ -42,7 +42,7 @@ def test_an_experiment_has_a_row_for_each_step_of_its_runs(root):
     steps = load_steps("runs/first")
 
     assert list(steps) == ["run", "epoch", "step", "lr", "step_loss", "norm"]
-    assert [str(kind) for kind in steps.dtypes] == ["int64"] * 3 + ["float64"] * 2
+    assert [str(kind) for kind in steps.dtypes] == ["int64"] * 3 + ["float64"] * 3
     assert steps[["run", "epoch", "step"]].to_numpy().tolist() == [
         *[[1, 1, 1], [1, 1, 2], [1, 2, 3], [1, 2, 4]],
         *[[2, 1, 1], [2, 1, 2], [2, 2, 3], [2, 2, 4]],
