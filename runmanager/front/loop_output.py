@@ -30,7 +30,7 @@ from runmanager.errors import warn
 from runmanager.front import at_exit
 from runmanager.tables.cells import durations, join, steady
 from runmanager.tables.results_files import write_results
-from runmanager.tables.run_numbers import missing_goal
+from runmanager.tables.steps import missing_goal
 
 # The widths of most values and durations; shorter ones are padded, so that the lines of a run are aligned.
 _VALUE = len("0.0000")

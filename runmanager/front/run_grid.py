@@ -41,7 +41,7 @@ from runmanager.search.halving import SuccessiveHalving
 from runmanager.search.optuna_pruner import pruner_of
 from runmanager.search.optuna_search import OptunaSearch
 from runmanager.tables import results_files
-from runmanager.tables.run_numbers import missing_goal
+from runmanager.tables.steps import missing_goal
 from runmanager.tensorboard import hparams
 from runmanager.tensorboard.event_options import TensorBoard
 from runmanager.user_code import user_frames

@@ -13,13 +13,12 @@ from runmanager.core.experiment import Design, Experiment, RunFolder
 from runmanager.core.goal import KEPT, default_goal, goal_of_kept, is_larger_better
 from runmanager.core.outcome import LEADING, Status
 from runmanager.core.state import RunResult
-from runmanager.core.values import COLUMNS, RESERVED, STEP, column
+from runmanager.core.values import COLUMNS, RESERVED, column
 from runmanager.core.wording import did_you_mean, printable
 from runmanager.errors import InvalidArgumentError
 from runmanager.tables.notes import first_line_of_note
 from runmanager.tables.results_files import COLD, has_cold_starts
 from runmanager.tables.run_numbers import lacking, ranked_numbers
-from runmanager.tables.steps import Steps
 
 HYPERPARAMETERS = "hyperparameters"
 """The key in a table's `attrs` that holds the names of its hyperparameters."""
@@ -53,7 +52,7 @@ def results_table(experiments: Experiments, design: Design | None = None) -> pd.
     runs = [run for of_experiment in begun.values() for run in of_experiment]
     counts = [len(run.epochs) for run in runs]
     records = [record for run in runs for record in run.epochs]
-    of_runs = {**_experiment(begun), "run": np.array([run.folder.number for run in runs], np.int64)}
+    of_runs = {**experiment_column(begun), "run": np.array([run.folder.number for run in runs], np.int64)}
     of_epochs: dict[str, Any] = {"epoch": np.array([record.epoch for record in records], np.int64)}
     for name in dict.fromkeys(name for record in records for name in record.metrics):
         of_epochs[name] = np.array([record.metrics.get(name, math.nan) for record in records], np.float64)
@@ -61,28 +60,10 @@ def results_table(experiments: Experiments, design: Design | None = None) -> pd.
         of_epochs["jobs"] = np.repeat([run.jobs for run in runs], counts)
     if has_cold_starts(runs):
         of_epochs[COLD] = np.array([record.cold for record in records], np.bool_)
-    names = _params([run.folder for of_experiment in experiments.values() for run in of_experiment])
-    params = {name: list[Any]() for name in names} | _params([run.folder for run in runs])
+    names = params_of_folders([run.folder for of_experiment in experiments.values() for run in of_experiment])
+    params = {name: list[Any]() for name in names} | params_of_folders([run.folder for run in runs])
     table = epochs_table(counts, of_runs, params, of_epochs)
     return _with_facts(table, {name: _design(runs, design) for name, runs in experiments.items()}, {})
-
-
-def steps_table(experiments: Mapping[str, Sequence[tuple[RunFolder, Steps]]]) -> pd.DataFrame:
-    """Build the table of `load_steps`."""
-    logged = [each for of_experiment in experiments.values() for each in of_experiment]
-    runs, parts = [run for run, _ in logged], [steps for _, steps in logged]
-    counts = [len(steps.steps) for steps in parts]
-    no_numbers = np.array([], np.int64)
-    of_steps: dict[str, Numbers] = {
-        "epoch": np.concatenate([no_numbers, *(steps.epochs for steps in parts)]),
-        STEP: np.concatenate([no_numbers, *(steps.steps for steps in parts)]),
-    }
-    for name in dict.fromkeys(name for steps in parts for name in steps.by_name):
-        missing = [np.full(count, math.nan) for count in counts]
-        values = [steps.by_name.get(name, nans) for steps, nans in zip(parts, missing, strict=True)]
-        of_steps[name] = np.concatenate(values)
-    of_runs = {**_experiment(experiments), "run": np.array([run.number for run in runs], np.int64)}
-    return epochs_table(counts, of_runs, _params(runs), of_steps, ("epoch", STEP))
 
 
 def epochs_table(
@@ -127,7 +108,7 @@ def runs_table(experiments: Experiments, design: Design | None = None) -> pd.Dat
     for name in dict.fromkeys((*LEADING[:2], *bests, *LEADING[2:], *names)):
         last = name.removeprefix(KEPT)  # for a run of an experiment that keeps no best weights
         numbers[name] = [summary.get(name, summary.get(last, math.nan)) for summary in summaries]
-    params = _params([run.folder for run in runs])
+    params = params_of_folders([run.folder for run in runs])
     labels = _labels(params)
     of_params = {labels[name]: _filled(values, numbers.get(labels[name])) for name, values in params.items()}
     further: dict[str, list[Any]] = {
@@ -156,7 +137,7 @@ def runs_table(experiments: Experiments, design: Design | None = None) -> pd.Dat
         "error": [run.error for run in runs],
     }
     series = {name: _column(values) if isinstance(values, list) else values for name, values in columns.items()}
-    table = _table({**_experiment(experiments), **series}, of_params)
+    table = _table({**experiment_column(experiments), **series}, of_params)
     return _with_facts(table, designs, kept_by)
 
 
@@ -185,7 +166,7 @@ def _with_facts(table: pd.DataFrame, designs: Mapping[str, Design], kept_by: Map
     return table
 
 
-def _experiment(experiments: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
+def experiment_column(experiments: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
     """Return the column of experiments, if several have rows."""
     counts = {name: len(runs) for name, runs in experiments.items() if runs}
     if len(counts) < 2:  # noqa: PLR2004
@@ -194,7 +175,7 @@ def _experiment(experiments: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
     return {"experiment": pd.Categorical.from_codes(codes, pd.Index(list(counts)))}
 
 
-def _params(runs: Sequence[RunFolder]) -> dict[str, list[Any]]:
+def params_of_folders(runs: Sequence[RunFolder]) -> dict[str, list[Any]]:
     """Return the values of each hyperparameter, in the order of the runs."""
     names = dict.fromkeys(name for run in runs for name in run.params)
     return {name: [run.params.get(name, pd.NA) for run in runs] for name in names}

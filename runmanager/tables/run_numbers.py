@@ -4,11 +4,9 @@ import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 
-from runmanager.core.experiment import RunFolder
 from runmanager.core.goal import KEPT, Goal, goal_of_kept, is_larger_better
 from runmanager.core.outcome import Status
-from runmanager.core.state import RunResult, read_run
-from runmanager.core.values import closest
+from runmanager.core.state import RunResult
 
 
 def ranked_numbers(runs: Sequence[RunResult], goals: Sequence[Goal]) -> list[dict[str, float]]:
@@ -67,21 +65,3 @@ def lacking(run: RunResult) -> str:
     last = {**run.epochs[-1].metrics, **run.summary} if run.epochs else {}
     names = dict.fromkeys(name for record in run.epochs for name in record.metrics)
     return ", ".join(name for name in names if name not in last)
-
-
-def missing_goal(goals: Iterable[Goal], folder: RunFolder) -> str:
-    """Return a sentence if a completed run lacks a goal, but logged it or has a similar metric; else ""."""
-    from runmanager.tables.steps import read_steps
-
-    run = read_run(folder)
-    metrics = {*run.summary, *(name for record in run.epochs for name in record.metrics)}
-    names = sorted(name for name in metrics if not name.endswith("duration"))
-    for goal in goals:
-        if goal.metric.removeprefix("best ").removeprefix(KEPT) in names:  # columns of the table
-            continue
-        fact = f"the goal is {str(goal)!r}, but run {folder.number} has no such metric"
-        if any(block.name == goal.metric for block in read_steps(folder, [])):
-            return f"{fact}: log() writes single steps, without a column; write track() in place of log()"
-        if close := closest(goal.metric, names):
-            return f"{fact}; did you mean {close!r}? Another goal= executes nothing again"
-    return ""

@@ -1,6 +1,6 @@
 """Load the logged steps of runs as a table: the blocks of core/step_log."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -12,10 +12,11 @@ import numpy.typing as npt
 
 from runmanager.core import files, journal
 from runmanager.core.experiment import RunFolder, read_runs
+from runmanager.core.goal import KEPT, Goal
 from runmanager.core.journal import Attempt
 from runmanager.core.outcome import LARGEST
-from runmanager.core.state import inside_of, is_sparse, read_attempts
-from runmanager.core.values import COLUMNS, STEP
+from runmanager.core.state import inside_of, is_sparse, read_attempts, read_run
+from runmanager.core.values import COLUMNS, STEP, closest
 from runmanager.errors import InvalidArgumentError
 from runmanager.tables.loading import find_all, warn_of
 from runmanager.tables.one_run import find_run, path_of
@@ -86,8 +87,6 @@ def load_steps(runs: Any = "runs") -> "pd.DataFrame":
         0    1      1     2  0.1        0.8
         1    1      1     4  0.1        0.6
     """
-    from runmanager.tables.columns import steps_table
-
     folders, damaged = _folders_of(runs), list[str]()
     num_rows = num_values = 0
     names: set[str] = set()
@@ -106,9 +105,29 @@ def load_steps(runs: Any = "runs") -> "pd.DataFrame":
             elif rows:
                 num_rows, num_values, names = num_rows + rows, num_values + values, names_with
                 experiments[name].append((run, steps))
-    table = steps_table(experiments)
+    table = _table(experiments)
     warn_of(damaged, folders)
     return table
+
+
+def _table(experiments: Mapping[str, Sequence[tuple[RunFolder, Steps]]]) -> "pd.DataFrame":
+    """Put the steps of runs into one table."""
+    from runmanager.tables import columns as tables
+
+    logged = [each for of_experiment in experiments.values() for each in of_experiment]
+    runs, parts = [run for run, _ in logged], [steps for _, steps in logged]
+    counts = [len(steps.steps) for steps in parts]
+    no_numbers = np.array([], np.int64)
+    of_steps: dict[str, npt.NDArray[Any]] = {
+        "epoch": np.concatenate([no_numbers, *(steps.epochs for steps in parts)]),
+        STEP: np.concatenate([no_numbers, *(steps.steps for steps in parts)]),
+    }
+    for name in dict.fromkeys(name for steps in parts for name in steps.by_name):
+        missing = [np.full(count, np.nan) for count in counts]
+        values = [steps.by_name.get(name, nans) for steps, nans in zip(parts, missing, strict=True)]
+        of_steps[name] = np.concatenate(values)
+    of_runs = {**tables.experiment_column(experiments), "run": np.array([run.number for run in runs], np.int64)}
+    return tables.epochs_table(counts, of_runs, tables.params_of_folders(runs), of_steps, ("epoch", STEP))
 
 
 def _folders_of(runs: Any) -> list[Path]:
@@ -188,6 +207,22 @@ def joined(blocks: Sequence[Block]) -> Steps:
     for block, of_block in zip(blocks, np.split(rows, np.cumsum(counts)[:-1]), strict=True):
         values[block.name][of_block] = block.numbers
     return Steps(epochs[order][is_new], steps[order][is_new], values)
+
+
+def missing_goal(goals: Iterable[Goal], folder: RunFolder) -> str:
+    """Return a sentence if a completed run lacks a goal, but logged it or has a similar metric; else ""."""
+    run = read_run(folder)
+    metrics = {*run.summary, *(name for record in run.epochs for name in record.metrics)}
+    names = sorted(name for name in metrics if not name.endswith("duration"))
+    for goal in goals:
+        if goal.metric.removeprefix("best ").removeprefix(KEPT) in names:  # columns of the table
+            continue
+        fact = f"the goal is {str(goal)!r}, but run {folder.number} has no such metric"
+        if any(block.name == goal.metric for block in read_steps(folder, [])):
+            return f"{fact}: log() writes single steps, without a column; write track() in place of log()"
+        if close := closest(goal.metric, names):
+            return f"{fact}; did you mean {close!r}? Another goal= executes nothing again"
+    return ""
 
 
 def _take(blocks: list[Block], _: Attempt, line: bytes) -> None:
