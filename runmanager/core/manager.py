@@ -1028,10 +1028,8 @@ class Manager:
             # `run` is the run that has just ended, not another run with the same hyperparameters
             named = identified(run) if self._context.run is None else run
             folder = self._experiment.open(named, self._num_begun[id_of(named)] or 1)
-            self._current, self._is_open = (
-                self._run_type(folder, cpu, replace(self._context, boards=None)),
-                True,
-            )
+            self._current = self._run_type(folder, cpu, replace(self._context, boards=None))
+            self._is_open = True
             # the epochs of earlier attempts stay valid
             committed = read_run(folder).epochs
             self._current.begin_attempt(committed, num_committed=len(committed))

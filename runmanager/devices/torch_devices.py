@@ -124,6 +124,7 @@ def wait_for(device: torch.device) -> None:
 
 def warm(device: torch.device) -> None:
     """Warm a device: create its context and thread pool, and load its libraries and kernels."""
+    np.random.get_state()  # noqa: NPY002 - numpy imports this module on first use
     if device.type == "meta":
         return
     if device.type != "cpu" and str(device) not in _warmed:
