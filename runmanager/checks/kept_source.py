@@ -1,24 +1,14 @@
-"""The source that `train` reaches, kept with its experiment once per version, for reading only."""
+"""The source that `train` reached, as kept with its experiment, and its changed lines."""
 
 import difflib
-import gzip
 import re
 import zlib
 from contextlib import suppress
-from pathlib import Path
 
-from runmanager.checks.changed import short_hash
 from runmanager.core import files
 from runmanager.core.state import RunResult
 
 _LARGEST = 1 << 24  # maximum number of bytes of a source
-
-
-def keep_source(experiment: Path, source: str) -> None:
-    """Write a source unless this version is kept already."""
-    path = experiment / f"source-{short_hash(source)}.py.gz"
-    if not path.exists():
-        files.write_file(path, gzip.compress(source.encode("utf-8", "replace"), mtime=0))
 
 
 def read_source(run: RunResult) -> str:
@@ -26,7 +16,7 @@ def read_source(run: RunResult) -> str:
     match run.start:
         case {"fingerprint": {"source": {"hash": str(name)}}}:
             with suppress(OSError, ValueError, zlib.error):
-                content, _ = files.read_file(run.folder.path.parent / f"source-{name}.py.gz", _LARGEST)
+                content, _ = files.read_file(run.folder.path.parent / files.SOURCE.format(name), _LARGEST)
                 return zlib.decompressobj(31).decompress(content, _LARGEST).decode("utf-8", "replace")
     return ""
 

@@ -1,5 +1,6 @@
 """run_grid: plan a grid, execute its missing runs, and summarise the results."""
 
+import gzip
 import logging
 import os
 import sys
@@ -14,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from runmanager.checks.changed import changes_since, fingerprint, note_changes_by_runs, short_hash
 from runmanager.checks.check import CheckTask, try_settings
-from runmanager.checks.kept_source import keep_source
 from runmanager.checks.only import choose, numbers_of
 from runmanager.checks.resumes import ResumeTask
 from runmanager.core import files
@@ -361,7 +361,9 @@ def _begin(
         closing.callback(note_changes_by_runs, loop.task.train, loop.task.context.fingerprint)
     loop.listeners = [*filter(None, (loop.pruner, progress))]
     if ranks.is_main():
-        keep_source(path, loop.source)
+        kept = path / files.SOURCE.format(short_hash(loop.source))
+        if not kept.exists():
+            files.write_file(kept, gzip.compress(loop.source.encode("utf-8", "replace"), mtime=0))
         loop.committed = Tables(loop).run_ended
         if options.tensorboard:
             hparams.decide(loop.task.experiment)
