@@ -134,20 +134,22 @@ def _print_epochs(run: "RunResult", design: "Design") -> None:
 
 def _print_facts(run: "RunResult", design: "Design") -> None:
     sign = f"{run.status.sign} " if sys.stdout and sys.stdout.isatty() else ""
-    facts: dict[str, Any] = {"run": files.for_people(run.folder.path), "status": f"{sign}{run.status}"}
     note, of_experiment = map(first_line_of_note, _notes(run, design).values())
-    facts |= {"note": join([note, f"of the experiment: {of_experiment}" if of_experiment else ""])}
     log = files.for_people(run.folder.path / files.ERROR_LOG)
-    next_step = run.outcome.next_step(log) if run.attempts else run.next_step
-    facts |= {"error": run.error, "next": next_step, "attempts": run.attempts if run.attempts > 1 else ""}
-    facts |= {"continues": run.inside if run.status.can_go_on else ""}
-    facts |= {
-        "mixed": "between its epochs code, data, versions, threads or settings changed, or it resumed inexactly"
-        if run.mixed
-        else ""
-    }
-    facts |= {"jobs": f"{run.jobs} runs shared the machine" if run.jobs > 1 else ""}
-    _print_pairs(facts)
+    changes = "code, data, versions, threads or settings changed, or it resumed inexactly"
+    _print_pairs(
+        {
+            "run": files.for_people(run.folder.path),
+            "status": f"{sign}{run.status}",
+            "note": join([note, f"of the experiment: {of_experiment}" if of_experiment else ""]),
+            "error": run.error,
+            "next": run.outcome.next_step(log) if run.attempts else run.next_step,
+            "attempts": run.attempts if run.attempts > 1 else "",
+            "continues": run.inside if run.status.can_go_on else "",
+            "mixed": f"between its epochs {changes}" if run.mixed else "",
+            "jobs": f"{run.jobs} runs shared the machine" if run.jobs > 1 else "",
+        }
+    )
 
 
 def _files_of(run: "RunFolder") -> dict[str, int]:

@@ -150,21 +150,32 @@ def overview(
     moment = datetime.fromtimestamp(max(written)).astimezone() if written else None
     durations = [run.epochs[-1].metrics.get("run duration", 0.0) for run in runs if run.epochs]
     seconds = math.fsum(filter(math.isfinite, durations))
+    size, note = size_of(folder), first_line_of_note(Experiment(folder).design.note)
     row: dict[str, Any] = {"experiment": str(folder), "runs": len(runs)}
     if is_short:
         signs: Counter[str] = Counter()
         for status in Status:
             signs[status.sign] += counts[status]
-        row["status"] = "  ".join(f"{sign} {number}" for sign, number in signs.items() if number)
-        row |= {"goal": goal.metric if goal else "", "best": best}
-        row |= {"last written": f"{moment:%Y-%m-%d %H:%M}" if moment else ""}
-        row |= {"run time": duration(seconds), "size": file_size(size_of(folder))}
+        row |= {
+            "status": "  ".join(f"{sign} {number}" for sign, number in signs.items() if number),
+            "goal": goal.metric if goal else "",
+            "best": best,
+            "last written": f"{moment:%Y-%m-%d %H:%M}" if moment else "",
+            "run time": duration(seconds),
+            "size": file_size(size),
+            "note": note,
+        }
     else:
         row |= {str(status): counts[status] for status in Status if counts[status]}
-        row |= {"goal": str(goal or ""), "best": best}
-        row |= {"last written": moment.isoformat(" ", "seconds") if moment else ""}
-        row |= {"run seconds": seconds, "bytes": size_of(folder)}
-    return row | {"note": first_line_of_note(Experiment(folder).design.note)}, assumption
+        row |= {
+            "goal": str(goal or ""),
+            "best": best,
+            "last written": moment.isoformat(" ", "seconds") if moment else "",
+            "run seconds": seconds,
+            "bytes": size,
+            "note": note,
+        }
+    return row, assumption
 
 
 def size_of(folder: Path) -> int:

@@ -3,7 +3,6 @@
 import json
 import weakref
 from collections.abc import Mapping, Sequence
-from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -128,14 +127,13 @@ def epoch_line(
     (seconds,) = durations([record.metrics["epoch duration"]])
     end = f"{seconds:>{_TIME}}"
     labels = [f"{printable(name)}={printable(text(value))}" for name, value in params.items()]
-
-    def line(num_metrics: int, num_labels: int) -> str:
-        name = " ".join([f"run {number}", *_first(labels, num_labels)])
-        return join([name, epoch, *_first(metrics, num_metrics), end])
-
-    counts = product(range(len(metrics), -1, -1), range(len(labels), -1, -1))
-    lines = (line(*each) for each in counts)
-    return next((each for each in lines if cell_len(each) <= width), join([f"run {number}", epoch, end]))
+    for num_metrics in range(len(metrics), -1, -1):
+        for num_labels in range(len(labels), -1, -1):
+            name = " ".join([f"run {number}", *_first(labels, num_labels)])
+            line = join([name, epoch, *_first(metrics, num_metrics), end])
+            if cell_len(line) <= width:
+                return line
+    return join([f"run {number}", epoch, end])
 
 
 def _first(parts: list[str], count: int) -> list[str]:

@@ -132,8 +132,8 @@ def _events(content: bytes | mmap.mmap) -> Iterator[tuple[slice, Event]]:
         yield position, event
 
 
-def read_session(content: bytes) -> tuple[slice, Event, SessionStartInfo] | None:
-    """Return the first HParams session in the first bytes of a file: position, event and content; or None."""
+def read_session(content: bytes | mmap.mmap) -> tuple[slice, Event, SessionStartInfo] | None:
+    """Return the first HParams session of a file: position, event and content; or None."""
     for position, event in itertools.islice(_events(content), _OPENING):
         for value in event.summary.value:
             if value.tag == SESSION:

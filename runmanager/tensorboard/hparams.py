@@ -43,7 +43,6 @@ _TAGS = {
     "train_accuracy": "accuracy/train_eval",
 }
 _VERSION = 1
-_HEAD = 2**18  # number of bytes at the beginning of an event file that contain the start of the session
 
 
 def tag(column: str) -> str:
@@ -149,18 +148,21 @@ def _update(run: RunFolder, form: Mapping[str, Any]) -> bool:
     from runmanager.tensorboard import event_file
 
     for path in event_file.event_files(run.path):
-        session = event_file.read_session(files.read_file(path, _HEAD)[0])
-        if session is None:
-            continue
-        record, event, info = session
-        start = session_start(run, form, info.start_time_secs)
-        if start.session_start_info == info:
-            continue
-        if read_run(run).status.is_in_progress:
-            return False  # the process of the run has the file open
-        updated, buffer = event_file.event(event.step, {event_file.SESSION: start}), io.BytesIO()
-        updated.wall_time = event.wall_time
-        event_file.write(buffer, updated)
-        content = path.read_bytes()
-        event_file.replace(path, content[: record.start] + buffer.getvalue() + content[record.stop :])
+        buffer = io.BytesIO()
+        with event_file.mapped(path) as content:
+            session = event_file.read_session(content)
+            if session is None:
+                continue
+            record, event, info = session
+            start = session_start(run, form, info.start_time_secs)
+            if start.session_start_info == info:
+                continue
+            if read_run(run).status.is_in_progress:
+                return False  # the process of the run has the file open
+            updated = event_file.event(event.step, {event_file.SESSION: start})
+            updated.wall_time = event.wall_time
+            buffer.write(content[: record.start])
+            event_file.write(buffer, updated)
+            buffer.write(content[record.stop :])
+        event_file.replace(path, buffer.getvalue())
     return True
