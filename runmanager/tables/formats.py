@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import math
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -63,9 +62,9 @@ def export(table: pd.DataFrame, path: str | os.PathLike[str]) -> None:
             ``torch-runmanager[parquet]``).
             CSV: one cell per value; tuples, lists and dicts are JSON. A text gets a ``'`` in front if a
             spreadsheet would execute it (it begins with ``= + - @``), or if it looks like a number. The column
-            ``hyperparameters`` names the hyperparameters, and has the goal and the repeat axes if the user has
-            set them. JSON: an object with ``hyperparameters``, ``goals``, ``repeats``, ``columns`` and
-            ``rows``; a row omits its missing values. Parquet: columns of mixed types as JSON.
+            ``hyperparameters`` has the hyperparameters, the goal and the repeat axes as JSON. JSON: an object
+            with ``hyperparameters``, ``goals``, ``repeats``, ``columns`` and ``rows``; a row omits its missing
+            values. Parquet: columns of mixed types as JSON.
 
     Raises:
         InvalidArgumentError: `table` is not a DataFrame, or `path` has another suffix.
@@ -214,7 +213,10 @@ def _loaded(path: str | os.PathLike[str], hyperparameters: Sequence[str] | None)
 
 def to_csv(table: pd.DataFrame, *, index: bool = False) -> str:
     """Write a table as CSV for people, with values as `values.text` writes them."""
-    columns = {readable(str(name)): _readable_cells(table[name]) for name in table}
+    columns = {
+        readable(str(name)): ["" if value is pd.NA else readable(value) for value in _values(table[name])]
+        for name in table
+    }
     return _write_csv({"": table.index.tolist(), **columns} if index else columns)
 
 
@@ -273,23 +275,11 @@ def _write_csv(columns: Mapping[str, Iterable[Any]]) -> str:
     return file.getvalue()
 
 
-def _readable_cells(column: "pd.Series[Any]") -> list[Any]:
-    values = column.tolist()
-    if column.dtype.kind == "f":
-        return ["" if math.isnan(value) else value for value in values]
-    if column.dtype.kind in "biu":
-        return values
-    return ["" if value is pd.NA else readable(value) for value in values]
-
-
 def _to_csv(table: pd.DataFrame) -> bytes:
     columns = {str(name): [_exact_cell(value) for value in _values(table[name])] for name in table}
     if "error" in columns:
         columns["error"] = ["" if cell == "'" else cell for cell in columns["error"]]  # an error is never NA
-    described, names = _described(table), hyperparameters_of(table)
-    is_list = any(name.split() != [name] for name in names)
-    said = json.dumps(names) if is_list else _exact_text(" ".join(names))
-    columns[HYPERPARAMETERS] = [json.dumps(described) if len(described) > 1 else said] * len(table)
+    columns[HYPERPARAMETERS] = [json.dumps(_described(table))] * len(table)
     return _write_csv({_exact_text(name): cells for name, cells in columns.items()}).encode()
 
 
@@ -316,18 +306,14 @@ def _from_csv(content: bytes) -> tuple[Columns, Mapping[str, Any] | None]:
         encoding="utf-8-sig",
     )  # fmt: skip
     names = [str(_read_cell(name)) if name.startswith(("'", '"')) else name for name in cells.iloc[0]]
-    said = cells[names.index(HYPERPARAMETERS)].iloc[1:2].tolist() if HYPERPARAMETERS in names else []
-    columns = {name: [_read_cell(cell) for cell in cells[index].iloc[1:]] for index, name in enumerate(names)}
+    texts = {name: cells[index].iloc[1:].tolist() for index, name in enumerate(names)}
+    described = next(iter(texts.pop(HYPERPARAMETERS, ())), None)
     if names[0] in ("", "Unnamed: 0"):  # the index in the tutorial's file
-        del columns[names[0]]
-    stored = [value for value in columns.pop(HYPERPARAMETERS, []) if isinstance(value, (str, list))]
+        del texts[names[0]]
+    columns = {name: [_read_cell(text) for text in column] for name, column in texts.items()}
     if "error" in columns:
         columns["error"] = ["" if value is pd.NA else value for value in columns["error"]]
-    if said and said[0].startswith('{"'):
-        return columns, json.loads(said[0])
-    first = stored[0] if stored else None
-    stored_names = first.split() if isinstance(first, str) else first
-    return columns, None if stored_names is None else {HYPERPARAMETERS: stored_names}
+    return columns, json.loads(described) if described else None
 
 
 def _read_cell(cell: str) -> Any:

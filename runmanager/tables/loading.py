@@ -1,9 +1,6 @@
 """Load the results of runs as tables."""
 
-import contextlib
-import gc
 import os
-import threading
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -51,8 +48,7 @@ def load_results(path: Paths = "runs") -> "pd.DataFrame":
     from runmanager.tables.columns import results_table
 
     damaged: list[str] = []
-    with _without_collection():
-        table = results_table({name: runs for name, _, runs in _read(path, damaged, is_noted=True)})
+    table = results_table({name: runs for name, _, runs in _read(path, damaged, is_noted=True)})
     warn_of(damaged, path)
     return table
 
@@ -86,8 +82,7 @@ def load_runs(path: Paths = "runs") -> "pd.DataFrame":
     from runmanager.tables.columns import runs_table
 
     damaged: list[str] = []
-    with _without_collection():
-        table = runs_table({name: runs for name, _, runs in _read(path, damaged, is_noted=True)})
+    table = runs_table({name: runs for name, _, runs in _read(path, damaged, is_noted=True)})
     warn_of(damaged, path)
     return table
 
@@ -119,8 +114,7 @@ def texts_of(runs: Iterable[RunResult]) -> Iterator[str]:
 def read_results(path: Paths) -> tuple[list[tuple[str, list[RunResult]]], list[str]]:
     """Return the runs of each experiment under a path, even runs without a journal, and the damaged files."""
     damaged: list[str] = []
-    with _without_collection():
-        return [(name, runs) for name, _, runs in _read(path, damaged)], damaged
+    return [(name, runs) for name, _, runs in _read(path, damaged)], damaged
 
 
 def warn_of(damaged: Sequence[str], path: Paths) -> None:
@@ -195,22 +189,3 @@ def _read_runs(experiment: Path, runs: Collection[Path] | None, damaged: list[st
     if runs is None:
         return read_experiment(experiment, damaged)
     return [read_run(folder, damaged) for folder in read_runs(experiment, damaged) if folder.path in runs]
-
-
-_SWITCHING = threading.Lock()
-_reading: dict[object, bool] = {}  # each active block -> whether the collector was on before the first block
-
-
-@contextlib.contextmanager
-def _without_collection() -> Iterator[None]:
-    """Switch the garbage collector off: scanning a million new dicts takes as long as reading these dicts."""
-    block = object()
-    try:
-        with _SWITCHING:
-            _reading[block] = next(iter(_reading.values()), gc.isenabled())
-            gc.disable()
-        yield
-    finally:
-        with _SWITCHING:
-            if _reading.pop(block, False) and not _reading:
-                gc.enable()

@@ -162,8 +162,8 @@ def test_a_csv_file_is_what_a_spreadsheet_and_pandas_read(tmp_path):
 
     assert (tmp_path / "runs.csv").read_text(encoding="utf-8") == (
         "run,loss,net,size,error,hyperparameters\n"
-        '1,0.5,\'=a,"{""$tuple"": [3, 3]}",,net size\n'
-        "2,,b,,,net size\n"
+        '1,0.5,\'=a,"{""$tuple"": [3, 3]}",,"{""hyperparameters"": [""net"", ""size""]}"\n'
+        '2,,b,,,"{""hyperparameters"": [""net"", ""size""]}"\n'
     )
 
 
