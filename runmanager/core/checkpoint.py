@@ -145,7 +145,7 @@ class ResumeState:
             problems.append(
                 f"{folder}: epochs before the checkpoint are missing; the run starts from its first epoch"
             )
-            _set_aside(folder, self._folder.last_attempt, *_GENERATIONS)
+            set_aside(folder, self._folder.last_attempt, *_GENERATIONS)
             return [], None
         num_saved = len(saved["ranks"])
         if num_saved != ranks.num_ranks():
@@ -297,7 +297,7 @@ def _unfit(saved: Saved, what: str) -> CheckpointError:
 
 def supersede(folder: Path, attempt: int) -> None:
     """Set aside the checkpoints of an attempt, as the run starts over."""
-    _set_aside(folder, attempt, *_GENERATIONS)
+    set_aside(folder, attempt, *_GENERATIONS)
     remove_files(folder, files.INSIDE_CHECKPOINT)
 
 
@@ -418,12 +418,7 @@ def remove_files(folder: Path, *names: str) -> None:
             (folder / name).unlink(missing_ok=True)
 
 
-def set_weights_aside(folder: Path, attempt: int) -> None:
-    """Rename the weights of a superseded attempt."""
-    _set_aside(folder, attempt, files.WEIGHTS)
-
-
-def _set_aside(folder: Path, attempt: int, *names: str) -> None:
+def set_aside(folder: Path, attempt: int, *names: str) -> None:
     """Rename a file of a superseded attempt; of several generations, the last name stays."""
     for name in names:
         with files.explained(folder / name), suppress(FileNotFoundError):

@@ -126,8 +126,8 @@ class OpenEpoch:
         return {
             "step": self.step,
             "seconds": now - self.start,
-            "times": dict(self._times),
-            "evaluated": dict(self._evaluated),
+            "times": self._times,
+            "evaluated": self._evaluated,
             "cold": self._is_cold,
             "sums": self.sums.state(),
         }
@@ -137,7 +137,7 @@ class OpenEpoch:
         self._continued = perf_counter()
         self.start = self._continued - state["seconds"]
         self.step = state["step"]
-        self._times, self._evaluated = dict(state["times"]), dict(state["evaluated"])
+        self._times, self._evaluated = state["times"], state["evaluated"]
         self._is_cold = self._is_cold or state["cold"]
         self.sums.load(state["sums"], self._device)
 

@@ -20,6 +20,7 @@ from torch.nn import functional
 
 from runmanager.core import metrics
 from runmanager.core.contracts import RunListener
+from runmanager.core.files import WEIGHTS
 from runmanager.core.outcome import EpochRecord, Outcome, Status
 from runmanager.core.run import id_of, identified, params_of
 from runmanager.core.state import end_if_running, read_run
@@ -303,9 +304,9 @@ class Manager:
         if state:
             state.score(record)  # if its metric is missing, no weights are renamed
         if run.replaced and record.epoch == 1:
-            from runmanager.core.checkpoint import set_weights_aside
+            from runmanager.core.checkpoint import set_aside
 
-            set_weights_aside(run.folder.path, run.replaced)
+            set_aside(run.folder.path, run.replaced, WEIGHTS)
         if state:  # before the record, as the record in the checkpoint repairs a journal without it
             state.save(record, run.network, is_left=epoch.is_left)
         # on disk: from here on the epoch counts
@@ -927,12 +928,12 @@ class Manager:
         run = self._open_run(call)
         if run.number and run.epoch is None and not run.is_trained:
             raise LifecycleError(f"{call} after epoch {run.number} has ended: call it before end_epoch()")
-        if self._evaluation is not None:
-            raise LifecycleError(f"an evaluation within another one, of {name!r}: end the first one before")
         if not isinstance(name, str):
             raise InvalidArgumentError(
                 "evaluate() takes a loader, then the name of its columns: write evaluate(loader, 'validation')"
             )
+        if self._evaluation is not None:
+            raise LifecycleError(f"an evaluation within another one, of {name!r}: end the first one before")
         torch_devices.wait_for(run.device)
         before = run.seconds
         evaluation = self._evaluation = run.context.evaluation_type(
@@ -954,9 +955,6 @@ class Manager:
 
     def _device_of(self, params: Mapping[str, Any], network: nn.Module | None) -> torch.device:
         """Move a network to the run's device, and return it; without a device, it is the network's."""
-        if network is not None and not callable(getattr(network, "parameters", None)):
-            rule = f"network must be a torch.nn.Module, got {type(network).__name__}"
-            raise InvalidArgumentError([f"{rule}: write manager.run(run, network, loader)"])
         devices = torch_devices.devices_of(network)
         of_network = next(iter(devices)) if len(devices) == 1 else "cpu"
         device = ranks.device_of_rank(params.get("device", of_network))

@@ -235,17 +235,13 @@ class EpochSums:
         source, name = name, column_of(name)
         if name not in self.sources:
             self._check(name)
-        claim_column(self.sources, name, source)
         if how not in _HOWS:
             raise InvalidArgumentError(
                 f"how must be one of {', '.join(map(repr, _HOWS))}, got {how!r}; a metric of that name: "
                 "track({'how': ...})"
             )
-        before = self._hows.setdefault(name, how)
-        if before != how:
-            raise InvalidArgumentError(
-                f"{name!r} is tracked with how={before!r} and with how={how!r}: keep to one"
-            )
+        claim_column(self.sources, name, source if how == "mean" else f"{source} with how={how!r}")
+        self._hows[name] = how
         self.is_tracked = True
         value = single(name, value)
         if how not in ("mean", "sum"):

@@ -277,8 +277,8 @@ class TestHow:
         [
             ("median", "how must be one of 'mean', 'sum', 'last', 'min', 'max', got 'median'"),
             (0.5, "got 0.5; a metric of that name: track({'how': ...})"),
-            ("max", "'reward' is tracked with how='sum' and with how='max': keep to one"),
-            ("mean", "'reward' is tracked with how='sum' and with how='mean': keep to one"),
+            ("max", "'reward' has two sources, reward with how='sum' and reward with how='max': "),
+            ("mean", "'reward' has two sources, reward with how='sum' and reward: "),
         ],
     )
     def test_another_how_is_refused(self, manager, how, message):
