@@ -11,7 +11,6 @@ from typing import ClassVar
 
 from runmanager.core import files
 from runmanager.core.contracts import Report, Signals
-from runmanager.core.experiment import Experiment
 from runmanager.core.lock import check_free
 from runmanager.core.loop import Loop, unavailable_runs
 from runmanager.core.outcome import News, Outcome, Status
@@ -43,22 +42,14 @@ class CheckTask:
         """Execute two steps and one batch of each evaluation; return the outcome."""
         import torch
 
-        from runmanager.checks.shortened import CheckedEpoch, CheckedEvaluation, Cut, OneEpoch
+        from runmanager.checks.shortened import CheckedEpoch, OneEpoch, shortened
         from runmanager.devices.torch_devices import free_memory, undisturbed_random
 
         device = torch.device(ranks.device_of_rank(device_of(run)))
         try:
             with self.temporary_folder() as folder, undisturbed_random(device):
-                experiment = Experiment(Path(folder) / self.task.experiment.path.name)
-                context = replace(
-                    self.task.context, rule="", asks=False, boards=None, listeners=[OneEpoch()],
-                    epoch_type=CheckedEpoch, evaluation_type=CheckedEvaluation,
-                )  # fmt: skip
-                task = replace(
-                    self.task, experiment=experiment, train=Cut(self.task.train), context=context,
-                    users=(), raises=False,
-                )  # fmt: skip
-                return task(run, report)
+                path = Path(folder) / self.task.experiment.path.name
+                return shortened(self.task, path, OneEpoch(), CheckedEpoch)(run, report)
         finally:
             free_memory(device)
 
@@ -78,10 +69,9 @@ class Stopping:
         """Check the signals."""
         self.signals.check()
 
-    def run_progressed(self, run: Run, news: News) -> str:
+    def run_progressed(self, run: Run, news: News) -> None:
         """Check the signals; no run is stopped early."""
         self.signals.check()
-        return ""
 
     def stopping(self) -> None:
         """Show nothing."""
@@ -114,8 +104,9 @@ def try_settings(loop: Loop, task: CheckTask) -> tuple[list[tuple[Run, Outcome]]
         return [], repeats, []
     words = f"{path.name}: checking {counted(len(settings), 'setting')}"
     if task.num_executions:
-        words += f" of {len(every):,}, which have all values" if len(settings) < len(every) else ""
-        words += f", by {task.num_executions * len(settings):,} executions in a temporary folder"
+        words += (
+            f" of {len(every):,}, which have all values, by {task.num_executions * len(settings):,} executions"
+        )
         display.say(words)
     display.show_start(words)
     waiting = deque(settings)

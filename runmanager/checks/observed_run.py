@@ -1,30 +1,32 @@
 """An execution of a run in a fresh process, which writes digests of its state and may kill itself."""
 
 import json
+import math
 import os
 import random
 import sys
-import threading
+import time
 import types
+from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from inspect import signature
 from multiprocessing import set_start_method
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 
 from runmanager.checks.changed import Reached, short_hash
-from runmanager.checks.shortened import CheckedEvaluation, Cut
+from runmanager.checks.shortened import Cut, shortened
 from runmanager.core import checkpoint
 from runmanager.core.checkpoint import ResumeState, TrainerState
 from runmanager.core.contracts import RunListener
 from runmanager.core.epoch import OpenEpoch
-from runmanager.core.experiment import Experiment
 from runmanager.core.failure import failure_of
 from runmanager.core.manager import LeaveTrain
 from runmanager.core.open_run import OpenRun
@@ -47,7 +49,6 @@ Point = tuple[str, int, int]
 """The kind of a point, its epoch and its step: "begin" and "end" of an epoch, "step" before a batch is used,
 "tracked" after a value of a batch was tracked."""
 
-
 TIMES = ("epoch duration", "run duration")
 """Metrics that differ between executions."""
 
@@ -55,8 +56,9 @@ Functions = tuple[Callable[..., object], Callable[..., object]]
 """The functions that save and load the state of a loop; arguments after the folder are variables of `train`."""
 
 
-class Order(NamedTuple):
-    """What to execute.
+@dataclass
+class Observer(RunListener):
+    """Writes digests at the points of a run, ends the run after two epochs, or kills its process at a point.
 
     Attributes:
         experiment: The path of the temporary experiment.
@@ -80,78 +82,28 @@ class Order(NamedTuple):
     environment: Mapping[str, str]
     functions: Functions | None
 
-
-def execute_observed(sent: bytes, sent_order: bytes) -> None:
-    """Execute a task and a run by an `Order`, all from `serialize.dump`, in this process."""
-    order: Order = serialize.load_dumped(sent_order)
-    output = os.open(order.trace.with_suffix(".txt"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    for stream in (1, 2):
-        os.dup2(output, stream)
-    os.environ.clear()
-    os.environ.update(order.environment)
-    set_start_method(order.start_method, force=True)
-    serialize.send_to_children_by_value()
-    # a process that is started again draws other states, unlike one that is forked again
-    torch.manual_seed(order.seed)
-    random.seed(order.seed)
-    np.random.seed(order.seed)  # noqa: NPY002 - the users' state
-    task, run = serialize.load_dumped(sent)
-    observer = Observer(order)
-    context = replace(
-        task.context, rule="", asks=False, boards=None, listeners=[observer],
-        epoch_type=observer.epoch_type(), evaluation_type=CheckedEvaluation,
-    )  # fmt: skip
-    task = replace(
-        task, experiment=Experiment(order.experiment), train=Cut(task.train), context=context,
-        manager_of=observer.following(task.manager_of), users=(), raises=False,
-    )  # fmt: skip
-    try:
-        outcome = task(run, lambda _: None)
-    except Exception as error:  # noqa: BLE001 - ranks raise what train has raised
-        outcome = Outcome(Status.FAILED, failure_of(error, torch.device(device_of(run)))[1])
-    observer.write({"status": outcome.status, "error": outcome.error})
-
-
-class Observer(RunListener):
-    """Writes digests at the points of a run, ends the run after two epochs, or kills its process at a point."""
-
     rule = None
+    _manager: Any = None
+    _until = math.inf  # time.monotonic (s)
 
-    def __init__(self, order: Order) -> None:
-        self._order = order
-        self._manager: Any = None
-        self._timer: threading.Timer | None = None
-
-    def following(self, manager_of: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a function that creates a manager which this observer follows."""
-
-        def follow(*settings: Any) -> Any:
-            self._manager = manager_of(*settings)
-            return self._manager
-
-        return follow
+    def follow(self, train: Callable[..., object], run: Any, manager: Any) -> None:
+        """Call the training function, whose manager this observer follows."""
+        self._manager = manager
+        train(run, manager)
 
     def run_began(self, run: Any, network: Any, loader: Any) -> None:
         """Resume after the last epoch that the functions have saved."""
-        if self._order.functions:
+        if self.functions:
             _ = self._manager.resume_epoch  # a loop that reads it saves its own state
 
     def epoch_began(self) -> None:
         """Write the state before an epoch that has just been opened."""
-
-        def end_late() -> None:
-            self.write({"is_late": True})
-            os._exit(1)
-
-        opened, is_first = self._opened, self._timer is None
+        opened, is_first = self._opened, self._until == math.inf
         if is_first:
-            self._timer = threading.Timer(self._order.longest_s, end_late)
-            self._timer.daemon = True
-            self._timer.start()
-        if self._order.functions:
-            self._use(self._order.functions, opened, is_first=is_first)
-        is_saved = bool(opened.state and opened.state.is_saved)
-        self.write({"is_saved": is_saved, "device": str(opened.device)})
+            self._until = time.monotonic() + self.longest_s
+        if self.functions:
+            self._use(self.functions, opened, is_first=is_first)
+        self.write({"is_saved": bool(opened.state and opened.state.is_saved), "device": str(opened.device)})
         self.point("begin", opened.number, 0)
 
     def epoch_ended(self, record: EpochRecord, network: Any) -> str | None:
@@ -164,58 +116,51 @@ class Observer(RunListener):
         """Return a reason to stop after the last epoch."""
         return "enough was tried" if record.epoch >= NUM_EPOCHS else None
 
-    def point(self, kind: str, epoch: int, step: int, values: Mapping[str, Any] | None = None) -> None:
+    def point(self, kind: str, epoch: int, step: int, values: Mapping[str, Any] = MappingProxyType({})) -> None:
         """Write the digests of a point; kill the process if this is the point to do so."""
-        if self._order.kill_at == (kind, epoch, step):
+        if self.kill_at == (kind, epoch, step):
             with suppress(RunManagerError):  # the others may be dead
                 ranks.gather(None)  # no rank fails because another one has died before this point
             os.kill(os.getpid(), 9)  # SIGKILL; on Windows, the end of the process with this exit code
+        if time.monotonic() > self._until:
+            self.write({"is_late": True})
+            os._exit(1)
         state, variables = self._opened.state, self._variables()
-        parts = state.parts if isinstance(state, ResumeState) else {}
-        compared = dict(values or {})
+        compared, parts = dict(values), {}
         if isinstance(state, ResumeState):  # a loop that saves its own state may do without random states
-            random_states = torch_devices.random_states(self._opened.device)
+            parts, random_states = state.parts, torch_devices.random_states(self._opened.device)
             compared |= {f"random state of {name}": value for name, value in random_states.items()}
-        compared |= {f"state of {name}": checkpoint.state_of(name, part) for name, part in parts.items()}
+            compared |= {f"state of {name}": checkpoint.state_of(name, part) for name, part in parts.items()}
         names = {id(value): name for name, value in variables.items() if not isinstance(value, _PLAIN)}
-        digests: dict[str, str] = {}
-        rules, hidden = {}, set()
+        digests = {}
         for name, value in variables.items():
             is_part = any(value is part for part in parts.values())
-            rules[name] = self._rule(name, value, is_part=is_part)
-            try:
+            with suppress(Exception):  # the object's own methods raise whatever they like
                 if kind == "end" and _has_state(value) and not is_part:
                     compared[f"state of {name}"] = value.state_dict()
-                contents = [*_contents(name, value)]
-            except Exception:  # noqa: BLE001 - the object's own methods raise whatever they like
-                contents = []
-            for path, content in contents:
-                digests[path], is_hidden = digest_of(content, names)
-                hidden |= {name} if is_hidden else set()
-        self.write({
-            "point": (kind, epoch, step), "rules": rules, "hidden": sorted(hidden), "variables": digests,
-            "compared": {name: digest_of(value)[0] for name, value in compared.items()},
-        })  # fmt: skip
+                rule = self._rule(name, value, is_part=is_part)
+                for path, content in _contents(name, value):
+                    digests[path] = digest_of(content, names), rule
+        digests_of_compared = {name: digest_of(value) for name, value in compared.items()}
+        self.write({"point": (kind, epoch, step), "compared": digests_of_compared, "variables": digests})
 
     def _variables(self) -> dict[str, Any]:
-        """Return the variables of the user's frames and of their files, those of the innermost frame first."""
+        """Return the variables of the user's frames and of their files."""
         frame, frames = sys._getframe(1), []  # noqa: SLF001 - inspect.currentframe() is the same
         while frame.f_back is not None and frame.f_code is not Cut.__call__.__code__:
             file = frame.f_code.co_filename
-            if is_users_file(file) or (file.startswith("<") and not file.startswith("<frozen")):
-                frames.append(frame)
+            frames += [frame] if is_users_file(file) or file.startswith("<") else []
             frame = frame.f_back
-        variables: dict[str, Any] = {}
-        for scope in [*(frame.f_locals for frame in frames), *(frame.f_globals for frame in frames)]:
-            for name, value in [*scope.items()]:
-                is_left_out = name.startswith("_") or isinstance(value, types.ModuleType)
-                if not is_left_out and value is not self._manager:
-                    variables.setdefault(name, value)
-        return variables
+        scopes = ChainMap(*(frame.f_locals for frame in frames), *(frame.f_globals for frame in frames))
+        return {
+            name: value
+            for name, value in [*scopes.items()]
+            if not (name.startswith("_") or isinstance(value, types.ModuleType) or value is self._manager)
+        }
 
     def _rule(self, name: str, value: Any, *, is_part: bool) -> str:
         """Return what to do if a variable was not restored."""
-        if self._order.functions:
+        if self.functions:
             return "write it in save= and read it in load="
         if isinstance(self._opened.state, TrainerState):
             return (
@@ -229,35 +174,8 @@ class Observer(RunListener):
 
     def write(self, content: Mapping[str, Any]) -> None:
         """Append a line to the trace; a line that is written survives the end of the process."""
-        with self._order.trace.open("a", encoding="utf-8") as file:
+        with self.trace.open("a", encoding="utf-8") as file:
             file.write(json.dumps(content) + "\n")
-
-    def epoch_type(self) -> type[OpenEpoch]:
-        """Return the class of the observed epochs."""
-        observer = self
-
-        class ObservedEpoch(OpenEpoch):
-            commit_every = observer._order.commit_every
-
-            def __init__(self, number: int, *args: Any) -> None:
-                if number > NUM_EPOCHS:  # a loop that does not use `epochs` begins another epoch
-                    raise LeaveTrain
-                super().__init__(number, *args)
-                observer.epoch_began()
-
-            def batches(self) -> Iterator[Any]:
-                for batch in super().batches():
-                    observer.point("step", self.number, self.step, {"inputs": batch})
-                    yield batch
-                    if self.step >= NUM_STEPS:
-                        return
-
-            def add_loss(self, loss: Any, batch: Any) -> None:
-                super().add_loss(loss, batch)
-                if not self.counts_batches:
-                    observer.point("tracked", self.number, self.step, {"inputs": batch, "loss": loss})
-
-        return ObservedEpoch
 
     @property
     def _opened(self) -> OpenRun:
@@ -267,22 +185,67 @@ class Observer(RunListener):
     def _use(self, functions: Functions, opened: OpenRun, *, is_first: bool) -> None:
         """Load the state of the last epoch if the run has just resumed; let the run save each epoch."""
         assert isinstance(opened.state, TrainerState)
-        folder, (save_state, load_state) = self._order.experiment.parent / "saved", functions
+        folder, (save_state, load_state) = self.experiment.parent / "saved", functions
 
-        def arguments(function: Callable[..., object]) -> dict[str, Any]:
-            variables = self._variables()
-            return {
-                name: variables[name] for name in [*signature(function).parameters][1:] if name in variables
-            }
-
-        def save(number: int) -> None:
-            path = folder / str(number)
+        def call(function: Callable[..., object], number: int) -> None:
+            path, variables = folder / str(number), self._variables()
             path.mkdir(parents=True, exist_ok=True)
-            save_state(path, **arguments(save_state))
+            names = [name for name in [*signature(function).parameters][1:] if name in variables]
+            function(path, **{name: variables[name] for name in names})
 
-        opened.state.save_epoch = save
+        opened.state.save_epoch = partial(call, save_state)
         if is_first and opened.records:
-            load_state(folder / str(opened.records[-1].epoch), **arguments(load_state))
+            call(load_state, opened.records[-1].epoch)
+
+
+class ObservedEpoch(OpenEpoch):
+    """An epoch of at most six steps, whose points are observed."""
+
+    observer: ClassVar[Observer]  # a process executes one run
+
+    def __init__(self, number: int, *args: Any) -> None:
+        if number > NUM_EPOCHS:  # a loop that does not use `epochs` begins another epoch
+            raise LeaveTrain
+        super().__init__(number, *args)
+        self.observer.epoch_began()
+
+    def batches(self) -> Iterator[Any]:
+        """Yield the first batches of the loader."""
+        for batch in super().batches():
+            self.observer.point("step", self.number, self.step, {"inputs": batch})
+            yield batch
+            if self.step >= NUM_STEPS:
+                return
+
+    def add_loss(self, loss: Any, batch: Any) -> None:
+        """Add the mean loss of a batch."""
+        super().add_loss(loss, batch)
+        if not self.counts_batches:
+            self.observer.point("tracked", self.number, self.step, {"inputs": batch, "loss": loss})
+
+
+def execute_observed(sent: bytes, sent_observer: bytes) -> None:
+    """Execute a task and a run with an observer, all from `serialize.dump`, in this process."""
+    observer: Observer = serialize.load_dumped(sent_observer)
+    output = os.open(observer.trace.with_suffix(".txt"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    for stream in (1, 2):
+        os.dup2(output, stream)
+    os.environ.clear()
+    os.environ.update(observer.environment)
+    set_start_method(observer.start_method, force=True)
+    serialize.send_to_children_by_value()
+    # a process that is started again draws other states, unlike one that is forked again
+    torch.manual_seed(observer.seed)
+    random.seed(observer.seed)
+    np.random.seed(observer.seed)  # noqa: NPY002 - the users' state
+    task, run = serialize.load_dumped(sent)
+    ObservedEpoch.observer, ObservedEpoch.commit_every = observer, observer.commit_every
+    task = shortened(task, observer.experiment, observer, ObservedEpoch)
+    try:
+        outcome = replace(task, train=partial(observer.follow, task.train))(run, lambda _: None)
+    except Exception as error:  # noqa: BLE001 - ranks raise what train has raised
+        outcome = Outcome(Status.FAILED, failure_of(error, torch.device(device_of(run)))[1])
+    observer.write({"status": outcome.status, "error": outcome.error})
 
 
 def _has_state(value: Any) -> bool:
@@ -302,8 +265,8 @@ def _contents(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     yield from ((f"{name}.{key}", item) for key, item in attributes.items() if not key.startswith("__"))
 
 
-def digest_of(value: object, names: Mapping[int, str] = MappingProxyType({})) -> tuple[str, bool]:
-    """Return a digest of an object's content, and whether a part of it could not be read.
+def digest_of(value: object, names: Mapping[int, str] = MappingProxyType({})) -> str:
+    """Return a digest of an object's content, which ends with "?" if a part could not be read.
 
     `names` maps the identity of other objects that count by their name.
 
@@ -313,4 +276,5 @@ def digest_of(value: object, names: Mapping[int, str] = MappingProxyType({})) ->
     content = Reached(is_data=True)
     content.is_exact, content.most_bytes, content.most_objects = True, _MOST_BYTES, _MOST_OBJECTS
     content.texts |= {identity: name for identity, name in names.items() if identity != id(value)}
-    return short_hash(content.text(value)), bool(content.blind - {"size"}) or content.left < 0
+    digest = short_hash(content.text(value))
+    return f"{digest}?" if content.blind - {"size"} or content.left < 0 else digest

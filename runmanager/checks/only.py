@@ -14,15 +14,12 @@ from runmanager.errors import InvalidArgumentError, Problems
 
 def numbers_of(only: Any, problems: Problems) -> list[int]:
     """Return the numbers of the selected runs; append errors to `problems`."""
-    items = [only] if isinstance(only, bool | str) or not hasattr(only, "__iter__") else list(only)
-    try:
-        numbers = [operator.index(number) for number in items if not isinstance(number, bool)]
-    except TypeError:
-        numbers = []
-    if not numbers or len(numbers) < len(items):
+    items = list(only) if hasattr(only, "__iter__") else [only]
+    if not items or not all(hasattr(item, "__index__") and not isinstance(item, bool) for item in items):
         rule = "only must be the number of a run, from the column `run`, or a list of numbers"
         problems.append(f"{rule}, got {only!r:.60}: write only=7")
-    return list(dict.fromkeys(numbers))
+        return []
+    return list(dict.fromkeys(map(operator.index, items)))
 
 
 def choose(

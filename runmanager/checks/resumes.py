@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from runmanager.checks.observed_run import Functions, Point
 
 Key = tuple["Point", str, str]
+"""A point, "compared" or "variables", and a name."""
 
 LONGEST_EPOCHS_S = 60.0
 """The time limit (s) of the epochs of an execution."""
@@ -38,15 +40,18 @@ class Trace:
     """What the processes of one execution have written.
 
     Attributes:
-        points: Point -> "rules", variable -> what to do if it was not restored; "hidden", variables of which a
-            part cannot be read.
-        digests: Point, "compared" or "variables", and name -> the digest, or a list of those of all ranks.
+        digests: Key -> a list with the digest of each rank; of variables, with what to do if they were not
+            restored.
         facts: How the execution ended; "status" is missing if its process was killed.
     """
 
-    points: "dict[Point, dict[str, Any]]" = field(default_factory=dict)
     digests: "dict[Key, Any]" = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def points(self) -> "list[Point]":
+        """The points in the order of the execution."""
+        return [*dict.fromkeys(point for point, _, _ in self.digests)]
 
     def differing(self, other: "Trace") -> "list[Key]":
         """Return the keys of the digests that differ, in the order of the execution."""
@@ -70,34 +75,33 @@ class ResumeTask(CheckTask):
         """Execute the run twice undisturbed, and once with kills; compare the executions."""
         sent = serialize.dump((self.task, run))
         with self.temporary_folder() as folder:
-            experiments = (
-                Path(ranks.from_main(lambda: folder)) / "runs"
-            )  # one path, as programs keep paths of files
-
-            def execute(seed: int = 0, kill_at: "Point | None" = None, every: int = _COMMIT_EVERY) -> Trace:
-                if seed == 0 and ranks.is_main():
-                    shutil.rmtree(experiments, ignore_errors=True)
-                trace = self._execute(sent, experiments, Path(folder) / f"{seed}.jsonl", (seed, kill_at, every))
-                report(BatchProgress(1, 0))
-                return _of_all_ranks(ranks.gather(trace))
-
-            problem, note = compare_executions(execute)
+            problem, note = compare_executions(partial(self._execute, sent, Path(folder), report))
         return Outcome(Status.FAILED if problem else Status.COMPLETED, problem or note)
 
     def _execute(
-        self, sent: bytes, experiments: Path, path: Path, kill: "tuple[int, Point | None, int]"
+        self,
+        sent: bytes,
+        folder: Path,
+        report: Report,
+        seed: int = 0,
+        kill_at: "Point | None" = None,
+        every: int = _COMMIT_EVERY,
     ) -> Trace:
-        """Execute the run in a fresh process, which continues what it finds in the folder."""
+        """Execute the run in a fresh process; unless `seed` is 0, continue what is in the folder."""
         from runmanager.checks import observed_run
 
-        order = observed_run.Order(
-            experiments / self.task.experiment.path.name, path, *kill, LONGEST_EPOCHS_S,
+        path = folder / f"{seed}.jsonl"
+        experiments = ranks.from_main(lambda: folder) / "runs"  # one path, as programs keep paths of files
+        if seed == 0 and ranks.is_main():
+            shutil.rmtree(experiments, ignore_errors=True)
+        observer = observed_run.Observer(
+            experiments / self.task.experiment.path.name, path, seed, kill_at, every, LONGEST_EPOCHS_S,
             multiprocessing.get_start_method(), {**os.environ, **ranks.environment_of_new_group()},
             self.functions,
         )  # fmt: skip
-        order.experiment.mkdir(parents=True, exist_ok=True)
+        observer.experiment.mkdir(parents=True, exist_ok=True)
         path.unlink(missing_ok=True)
-        process = fresh_process(observed_run.execute_observed, sent, serialize.dump(order))
+        process = fresh_process(observed_run.execute_observed, sent, serialize.dump(observer))
         try:
             process.join(_LONGEST_S)
         finally:
@@ -105,8 +109,10 @@ class ResumeTask(CheckTask):
             process.kill()
             process.join()
         trace = _read(path)
-        trace.facts |= {"is_late": True} if is_late else {}
-        return trace
+        if is_late:
+            trace.facts["is_late"] = True
+        report(BatchProgress(1, 0))
+        return _of_all_ranks(ranks.gather(trace))
 
 
 def _read(path: Path) -> Trace:
@@ -120,7 +126,6 @@ def _read(path: Path) -> Trace:
             trace.facts |= content
             continue
         point = tuple(content["point"])
-        trace.points[point] = content
         for group in ("compared", "variables"):
             trace.digests |= {(point, group, name): digest for name, digest in content[group].items()}
     output = path.with_suffix(".txt")
@@ -131,13 +136,14 @@ def _read(path: Path) -> Trace:
 
 
 def _of_all_ranks(traces: Sequence[Trace]) -> Trace:
-    """Return one trace, in which each digest is a list with the digest of each rank."""
+    """Return a trace with the digests of all ranks, and with the facts of a rank that failed."""
     ends = ("error", "is_late")
     first = next((trace for trace in traces if any(map(trace.facts.get, ends))), traces[0])
-    for trace in traces:
-        first.points = {point: content for point, content in first.points.items() if point in trace.points}
-        first.digests = {key: digest for key, digest in first.digests.items() if key in trace.digests}
-    first.digests = {key: [trace.digests[key] for trace in traces] for key in first.digests}
+    first.digests = {
+        key: [trace.digests[key] for trace in traces]
+        for key in first.digests
+        if all(key in trace.digests for trace in traces)
+    }
     return first
 
 
@@ -147,11 +153,11 @@ def compare_executions(execute: Callable[..., Trace]) -> tuple[str, str]:
     if problem := _problem_of(first):
         return problem, ""
     again = execute()
-    if first.points.keys() != again.points.keys():
+    if first.points != again.points:
         rule = "two executions have different numbers of batches, so that a resumed run cannot be compared"
         return f"{rule}: draw this number from a seeded generator", ""
     noisy = {name for _, _, name in first.differing(again)}
-    last = max(epoch for _, epoch, _ in first.points)
+    last = first.points[-1][1]
     steps = [point for point in first.points if point[0] in ("step", "tracked") and point[1] == last]
     kills = [("begin", 2, 0)] if last > 1 else []
     kills += steps[:_KILLED_STEP][-1:]
@@ -172,12 +178,12 @@ def _problem_of(trace: Trace) -> str:
         return f"{rule}: take the batches from manager.batches(), or check it with less data"
     if trace.facts.get("status") not in _ENDED:
         return trace.facts.get("error") or "its process died"
-    if not trace.points:
+    if not trace.digests:
         return "it has no epoch, so there is nothing to resume: write `for epoch in manager.epochs(n):`"
     if not any(kind == "end" for kind, _, _ in trace.points):
         rule = "its loop calls next() for more batches than the check gives"
         return f"{rule}, so that it cannot be shortened: write `for batch in manager.batches():`"
-    if not trace.facts.get("is_saved"):
+    if not trace.facts["is_saved"]:
         step = "write manager.epochs(n, checkpoint={'network': network, 'optimizer': optimizer})"
         return f"it saves no checkpoint, so a killed run starts over: {step}"
     return ""
@@ -203,31 +209,32 @@ def _first_names(keys: "Sequence[Key]") -> str:
 
 def _difference(first: Trace, resumed: Trace, noisy: set[str]) -> str:
     """Return a sentence about the first difference of a resumed execution and its causes, or ""."""
-    if not resumed.points or resumed.facts.get("status", Status.COMPLETED) not in _ENDED:
+    if not resumed.digests or resumed.facts.get("status", Status.COMPLETED) not in _ENDED:
         return f"killed and started again, it fails: {resumed.facts.get('error') or 'its process died'}"
     keys = [key for key in first.differing(resumed) if key[2] not in noisy]
     # the state may be restored later than at the beginning, with the first batch
     compared = [key for key in keys if key[1] == "compared" and key[0][0] != "begin"]
     if not compared:
         return ""
-    begin, *_ = resumed.points
-    position = next((point for point in resumed.points if point[0] == "step"), begin)
+    position = next((point for point in resumed.points if point[0] == "step"), resumed.points[0])
     _, epoch, step = position
     when = f"after step {step - 1} of epoch {epoch}" if step > 1 else f"after epoch {epoch - 1}"
     fact = f"killed and resumed {when}, it differs {_from(compared[0][0])} in {_first_names(compared)}"
-    for point in (position, begin):
-        names = [name for at, group, name in keys if (at, group) == (point, "variables")]
-        by_rule: dict[str, list[str]] = {}
-        for name in names:
-            root = name.partition(".")[0]
-            if name == root or root not in names:
-                by_rule.setdefault(first.points[point]["rules"][root], []).append(name)
-        if by_rule:
-            causes = [f"{listed(group, _MOST_NAMED)}: {rule}" for rule, group in by_rule.items()]
-            return f"{fact}; not restored: {'; '.join(causes)}"
-    hidden = dict.fromkeys(name for point in first.points.values() for name in point["hidden"])
-    unknown = "the cause was not found; gradients, files and these variables are not compared"
-    return f"{fact}; {unknown}: {listed(hidden)}"
+    causes: dict[str, list[str]] = {}
+    for key in keys:
+        *group, name = key
+        root = name.partition(".")[0]
+        if group == [position, "variables"] and (name == root or (*group, root) not in keys):
+            causes.setdefault(first.digests[key][0][1], []).append(name)
+    if not causes:
+        unread = {
+            key[2].partition(".")[0]: None
+            for key, [digest, *_] in first.digests.items()
+            if key[1] == "variables" and digest[0].endswith("?")
+        }
+        return f"{fact}; the cause was not found: {listed(['gradients', 'files', *unread])} are not compared"
+    texts = [f"{listed(names, _MOST_NAMED)}: {rule}" for rule, names in causes.items()]
+    return f"{fact}; not restored: {'; '.join(texts)}"
 
 
 def _from(point: "Point") -> str:

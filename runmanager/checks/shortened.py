@@ -3,7 +3,8 @@
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,14 +12,25 @@ import torch
 from runmanager.core.contracts import RunListener
 from runmanager.core.epoch import OpenEpoch
 from runmanager.core.evaluate import OpenEvaluation
+from runmanager.core.experiment import Experiment
 from runmanager.core.manager import LeaveTrain
 from runmanager.core.metrics import How
 from runmanager.core.outcome import EpochRecord, Outcome, Status
 from runmanager.core.run import Run
-from runmanager.core.task import arguments_of
+from runmanager.core.task import RunTask, arguments_of
 
 _NUM_STEPS = 2  # number of steps of a check
-_NUM_BATCHES = 1  # number of batches of each evaluation of a check
+
+
+def shortened(task: RunTask, experiment: Path, listener: RunListener, epoch_type: type[OpenEpoch]) -> RunTask:
+    """Return the task of a grid for shortened runs in another experiment."""
+    context = replace(
+        task.context, rule="", asks=False, boards=None, listeners=[listener],
+        epoch_type=epoch_type, evaluation_type=CheckedEvaluation,
+    )  # fmt: skip
+    return replace(
+        task, experiment=Experiment(experiment), train=Cut(task.train), context=context, users=(), raises=False
+    )
 
 
 class OneEpoch(RunListener):
@@ -71,7 +83,7 @@ class CheckedEvaluation(OpenEvaluation):
 
     def batches(self) -> Iterator[Any]:
         """Yield the first batch of the loader."""
-        yield from itertools.islice(super().batches(), _NUM_BATCHES)
+        yield from itertools.islice(super().batches(), 1)
 
 
 @dataclass(frozen=True)

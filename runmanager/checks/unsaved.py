@@ -27,8 +27,8 @@ _GLOBAL = (
 _OPEN = (list, tuple, dict, FunctionType, ModuleType, DataLoader, Dataset, Sampler)
 _MOST, _MOST_ITEMS, _MOST_NUMBERS, _MOST_NAMED = 10_000, 64, 2**20, 4
 
-_States = dict[str, tuple[int, Any]]
-"""Name -> the seed of a generator or the identity of a list, and what must not change."""
+_States = dict[tuple[bool, str, int], Any]
+"""Whether it is a number of a loader, its name, and its identity or a generator's seed -> its state."""
 
 
 class Unsaved:
@@ -48,36 +48,35 @@ class Unsaved:
         frame = sys._getframe(user_level() - 1)  # noqa: SLF001 - as warnings does
         reached = [(name, frame.f_globals.get(name)) for name in frame.f_code.co_names]
         self._variables = [("loader", loader), *frame.f_locals.items(), *reached]
-        self._draws, self._numbers = self._states()
+        self._before = self._states()
         # the other variables may hold the manager, which would stay in memory
-        names = {name.partition(".")[0] for name in (*self._draws, *self._numbers)}
+        names = {name.partition(".")[0] for _, name, _ in self._before}
         self._variables = [(name, value) for name, value in self._variables if name in names]
 
     def begin_pass(self) -> None:
         """Forget how numbers have changed so far: the loop may set them, as set_epoch() does."""
-        _, self._numbers = self._states()
+        self._before |= {key: state for key, state in self._states().items() if key[0]}
 
     def reason(self, *, is_inside: bool) -> str:
         """Return the reason why a run that is resumed now may differ, "" if there is none.
 
         Inside an epoch, numbers do not count, as the loader's state is saved.
         """
-        draws, numbers = self._states()
-        before, now = self._draws | ({} if is_inside else self._numbers), draws | numbers
-        names = []
-        for name, (identity, state) in before.items():
-            if name in now and now[name][0] == identity and now[name][1] != state:
-                names.append(name.rpartition("__.")[2])  # without the method that reaches it
+        now = self._states()
+        names = [
+            name.rpartition("__.")[2]  # without the method that reaches it
+            for (is_number, name, identity), state in self._before.items()
+            if now.get((is_number, name, identity), state) != state and not (is_number and is_inside)
+        ]
         if not names:
             return self._by_workers
         step = "set this in each epoch, as by generator.manual_seed(epoch), or add an object that has it, with "
         rule = f"checkpoint= does not save {listed(names, _MOST_NAMED)}, which the loop changes: {step}"
         return f"{rule}state_dict() and load_state_dict()" + (self._by_workers and f"; {self._by_workers}")
 
-    def _states(self) -> tuple[_States, _States]:
+    def _states(self) -> _States:
         """Return the states of generators and iterators, and the numbers in loaders."""
-        draws: _States = {}
-        numbers: _States = {}
+        states: _States = {}
         seen = set(self._saved)
         queue = [*self._variables]
         for name, value in queue:
@@ -85,32 +84,30 @@ class Unsaved:
                 continue
             seen.add(id(value))
             with suppress(Exception):  # of the objects of users
-                if (state := _state_of(value)) is not None:
-                    draws[name] = state
+                if state := _state_of(value):
+                    states[False, name, state[0]] = state[1]
                     continue
                 if isinstance(value, DataLoader):
                     self._by_workers = self._by_workers or by_workers(value)
-                is_of_loader = name.startswith("loader") or ".dataset" in name
                 # a random generator within another object of a library, as of a logger, is none of the loop
-                module = sys.modules.get(type(value).__module__)
-                is_users = (
-                    is_users_file(getattr(module, "__file__", None) or "<built-in>")
-                    or module is sys.modules["__main__"]
-                )
+                kind = type(value)
+                file = getattr(sys.modules.get(kind.__module__), "__file__", None) or "<built-in>"
+                is_users = kind.__module__ == "__main__" or is_users_file(file)
+                is_of_loader = name.startswith("loader") or ".dataset" in name
                 if not (is_of_loader or is_users or isinstance(value, _OPEN)):
                     continue
                 parts = _parts(value)
                 queue += [(f"{name}.{key}", item) for key, item in parts.items()]
-                if ".dataset" in name or _is_loader(value):
-                    for key, item in parts.items():
+                for key, item in parts.items() if ".dataset" in name or _is_loader(value) else ():
+                    if text := _text_of(item):
                         # another list was computed by the pass itself
                         identity = 0 if isinstance(item, (int, float)) else id(item)
-                        numbers |= {f"{name}.{key}": (identity, text)} if (text := _text_of(item)) else {}
-        return draws, numbers
+                        states[True, f"{name}.{key}", identity] = text
+        return states
 
 
 def _state_of(value: Any) -> tuple[int, Any] | None:
-    """Return the state of a random generator or an iterator, None for other objects."""
+    """Return the seed or identity, and the state, of a generator or an iterator; None for other objects."""
     if isinstance(value, torch.Generator):
         return value.initial_seed(), value.get_state().tolist()
     if isinstance(value, (np.random.Generator, np.random.RandomState, random.Random)):
@@ -153,7 +150,10 @@ def _parts(value: Any) -> Mapping[Any, Any]:
     if isinstance(value, dict):
         return value if len(value) <= _MOST_ITEMS else {}
     if isinstance(value, FunctionType):
-        reached = inspect.getclosurevars(value) if is_users_file(value.__code__.co_filename) else None
-        return {**reached.globals, **reached.nonlocals} if reached else {}
-    is_library = isinstance(value, ModuleType) and not is_users_file(str(value.__file__))
-    return {} if is_library else {**vars(type(value)), **vars(value)}
+        if not is_users_file(value.__code__.co_filename):
+            return {}
+        reached = inspect.getclosurevars(value)
+        return {**reached.globals, **reached.nonlocals}
+    if isinstance(value, ModuleType) and not is_users_file(str(value.__file__)):
+        return {}
+    return {**vars(type(value)), **vars(value)}
