@@ -129,7 +129,7 @@ def _next_step(contest: Contest, rivals: Sequence[int]) -> str:
     elif lead.mean < 0:
         ahead = f"{rival} is ahead of {best} by {two_digits(lead.mean)} where both have a result"
     elif lead.is_constant and contest.is_constant and contest.ranking.repeats:
-        return f"{ahead} in each {unit}; the {unit} seems to change nothing: does train() use it?"
+        return f"{ahead} in each {unit}; the {unit} seems to change nothing: check that train() uses it"
     elif lead.is_constant:
         return f"{ahead} in each {unit} alike; more {unit}s are needed"
     if unit in _SPLITS:

@@ -321,7 +321,7 @@ def test_trade_offs_are_not_called_best(tmp_path):
 def test_a_seed_that_changes_nothing_is_asked_about():
     rows = [{"lr": lr, "seed": seed, "f1": lr} for lr in (0.1, 0.2) for seed in range(6)]
 
-    assert "seed seems to change nothing: does train() use it?" in str(verdict(table(rows)))
+    assert "seed seems to change nothing: check that train() uses it" in str(verdict(table(rows)))
 
 
 # Why
