@@ -187,8 +187,8 @@ def _print_pairs(pairs: Mapping[str, Any]) -> None:
 def _how(run: "RunResult") -> dict[str, Any]:
     start = run.start
     names = ("host", "device", "device_name", "parameters", "command", "commit")
-    facts = {name: start.get(name) for name in names} | {"threads": run.threads}
-    facts |= {"built on": "; ".join(run.loaded)}
+    facts = {name: start.get(name) for name in names}
+    facts |= {"threads": run.threads, "built on": "; ".join(run.loaded)}
     versions = start.get("versions")
     if isinstance(versions, Mapping):
         facts["versions"] = ", ".join(f"{name} {version}" for name, version in versions.items())
