@@ -140,7 +140,7 @@ def test_a_logged_image_or_figure_is_shown_once_per_epoch(tmp_path):
     assert pixels[1].shape == (100, 50, 4)
     assert (drawn[1][2].height, drawn[1][2].width, drawn[1][2].colorspace) == (100, 50, 4)
     assert [pixels[index][4, 3].tolist() for index in (2, 5)] == [[10, 0, 0], [20, 0, 0]]
-    assert set(load_steps(tmp_path)) == {"run", "epoch", "step", "score"}
+    assert set(load_steps(tmp_path)) == {"run", "epoch", "step", "score", *RUN}
 
 
 def test_a_figure_that_cannot_be_drawn_ends_no_run(tmp_path):
