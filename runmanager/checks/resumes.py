@@ -227,12 +227,8 @@ def _difference(first: Trace, resumed: Trace, noisy: set[str]) -> str:
         if group == [position, "variables"] and (name == root or (*group, root) not in keys):
             causes.setdefault(first.digests[key][0][1], []).append(name)
     if not causes:
-        unread = {
-            key[2].partition(".")[0]: None
-            for key, [digest, *_] in first.digests.items()
-            if key[1] == "variables" and digest[0].endswith("?")
-        }
-        return f"{fact}; the cause was not found: {listed(['gradients', 'files', *unread])} are not compared"
+        rule = "gradients, files and what pickle cannot store are not compared"
+        return f"{fact}; the cause was not found: {rule}"
     texts = [f"{listed(names, _MOST_NAMED)}: {rule}" for rule, names in causes.items()]
     return f"{fact}; not restored: {'; '.join(texts)}"
 
