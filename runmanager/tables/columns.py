@@ -91,21 +91,29 @@ def epochs_table(
 def runs_table(experiments: Experiments, design: Design | None = None) -> pd.DataFrame:
     """Build the table of `load_runs`; the design in an experiment's folder is the default design.
 
-    A run that keeps its best weights also has its metrics at their epoch.
+    A run that keeps its best weights also has its metrics at their epoch. Hyperparameters and goals are first,
+    as a notebook hides columns in the middle.
     """
     runs = [run for of_experiment in experiments.values() for run in of_experiment]
     designs = {name: _design(of_experiment, design) for name, of_experiment in experiments.items()}
     summaries: list[dict[str, float]] = []
     kept_by: dict[str, str] = {}
+    deciding: list[str] = []
     for name, of_experiment in experiments.items():
         goal = designs[name].goal or goal_of_kept(run.start for run in of_experiment)
-        summaries += ranked_numbers(of_experiment, designs[name].all_goals or ([goal] if goal else []))
+        goals = designs[name].all_goals or ([goal] if goal else [])
+        summaries += ranked_numbers(of_experiment, goals)
+        deciding += [column for each in goals for column in (f"{KEPT}{each.metric}", each.metric)]
         if goal:
             kept_by[name] = str(goal)
     names = dict.fromkeys(name for summary in summaries for name in summary)
+    usual = default_goal(name for name in names if " " not in name)
+    deciding = deciding or ([usual.metric] if usual else [])
     bests = sorted(name for name in names if name.startswith(("best ", KEPT)))
     numbers: dict[str, list[Any]] = {}
-    for name in dict.fromkeys((*LEADING[:2], *bests, *LEADING[2:], *names)):
+    for name in dict.fromkeys(
+        (*(name for name in deciding if name in names), *LEADING[:2], *bests, *LEADING[2:], *names)
+    ):
         last = name.removeprefix(KEPT)  # for a run of an experiment that keeps no best weights
         numbers[name] = [summary.get(name, summary.get(last, math.nan)) for summary in summaries]
     params = params_of_folders([run.folder for run in runs])
@@ -126,9 +134,9 @@ def runs_table(experiments: Experiments, design: Design | None = None) -> pd.Dat
     columns: dict[str, Any] = {
         "run": [run.folder.number for run in runs],
         "status": [str(run.status) for run in runs],
-        "epochs": [len(run.epochs) for run in runs],
-        **{name: numbers.pop(name) for name in (*LEADING[:2], *bests, *LEADING[2:])},
         **of_params,
+        **{name: numbers.pop(name) for name in dict.fromkeys(deciding) if name in numbers},
+        "epochs": [len(run.epochs) for run in runs],
         **{name: values for name, values in numbers.items() if name not in of_params},
         **further,
         "attempts": [run.attempts for run in runs],

@@ -60,10 +60,10 @@ def load_runs(path: Paths = "runs") -> "pd.DataFrame":
         path: As in `load_results`; ``compare(load_runs([a, b]), "experiment")`` compares two experiments.
 
     Returns:
-        The columns `run, status, epochs`, the last value of every metric, the best value of losses and
-        accuracies (`best accuracy`), `epoch duration` (median, s), `run duration` (s), and the hyperparameters
-        in axis order. If a run keeps its best weights, `kept accuracy` is the goal at their epoch. If there are
-        several experiments, `experiment` comes first.
+        The columns `run, status`, the hyperparameters in axis order, the goal, `epochs`, the last value of every
+        metric, the best value of losses and accuracies (`best accuracy`), `epoch duration` (median, s), and
+        `run duration` (s). If a run keeps its best weights, `kept accuracy` is the accuracy at their epoch. If
+        there are several experiments, `experiment` comes first.
 
         Further columns tell how a run was executed: `threads` (of torch), `parameters` (of the network),
         `attempts`, `mixed` (whether code, data, versions, threads or settings changed between epochs), `error`

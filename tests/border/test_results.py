@@ -418,3 +418,9 @@ def test_folders_have_safe_names_whatever_the_values_are(tmp_path, value):
         assert folder.name.isascii()
     assert first.name.lower() != second.name.lower()
     assert load_runs(tmp_path)["name"].tolist() == [value, f"{value}_"]
+
+
+def test_a_wide_table_of_runs_begins_with_what_decides(tmp_path):
+    write(tmp_path, {"lr": 0.1, "seed": 1}, **{f"m{number}": 1.0 for number in range(30)}, val_acc=0.5)
+
+    assert list(load_runs(tmp_path))[:5] == ["run", "status", "lr", "seed", "val_acc"]
