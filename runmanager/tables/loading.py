@@ -60,7 +60,7 @@ def load_runs(path: Paths = "runs") -> "pd.DataFrame":
         path: As in `load_results`; ``compare(load_runs([a, b]), "experiment")`` compares two experiments.
 
     Returns:
-        The columns `run, status`, the hyperparameters in axis order, the goal, `epochs`, the last value of every
+        The columns `run, status`, the hyperparameters in axis order, the goal, `epochs`, the last value of each
         metric, the best value of losses and accuracies (`best accuracy`), `epoch duration` (median, s), and
         `run duration` (s). If a run keeps its best weights, `kept accuracy` is the accuracy at their epoch. If
         there are several experiments, `experiment` comes first.
