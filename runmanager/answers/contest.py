@@ -155,7 +155,7 @@ class Contest:
         """Whether each rival has a score in each repeat."""
         return np.asarray((~np.isnan(self.scores)).any(axis=2))
 
-    @property
+    @functools.cached_property
     def alone(self) -> list[int]:
         """The rivals that have numbers, but none in a setting of another rival, in their order."""
         numbers = scores_of(self.runs, self.ranking).notna().to_numpy()

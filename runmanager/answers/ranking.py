@@ -403,8 +403,9 @@ def _notes(runs: pd.DataFrame, goals: Sequence[Goal], numbers: Numbers, cells: N
         )
     for goal in goals:
         lacking = runs[LACKING].tolist() if LACKING in runs and not goal.metric.startswith(KEPT) else ()
-        rows = [row for row, names in enumerate(lacking) if goal.metric in names.split(", ")]
-        rows = [row for row in rows if math.isfinite(completed(runs, goal.metric)[row])]
+        values = completed(runs, goal.metric).tolist()
+        rows = [row for row, names in enumerate(lacking) if goal.metric in str(names).split(", ")]
+        rows = [row for row in rows if math.isfinite(values[row])]
         if rows:
             which = f"run {names_of_runs(runs)[rows[0]]}" if len(rows) == 1 else f"{len(rows):,} runs"
             notes.append(f"{printable(goal.metric)} of {which} is from an epoch before the last.")
