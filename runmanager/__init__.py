@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from runmanager.answers.effects import compare as compare
+    from runmanager.answers.compare import compare as compare
     from runmanager.answers.effects import effects as effects
     from runmanager.answers.importance import importances as importances
     from runmanager.answers.ranking import best as best
@@ -97,7 +97,8 @@ _HOMES = {
     "core.outcome": ("EpochRecord", "Outcome", "Status"),
     "core.ranges": ("IntRange", "LogUniform", "Uniform"),
     "report": ("write_report",),
-    "answers.effects": ("compare", "effects"),
+    "answers.compare": ("compare",),
+    "answers.effects": ("effects",),
     "tables.formats": ("export", "load_table"),
     "answers.importance": ("importances",),
     "tables.loading": ("load_results", "load_runs"),

@@ -1,7 +1,6 @@
 """Changes of the goal with one hyperparameter alone."""
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +11,6 @@ from scipy.special import stdtr
 
 from runmanager.answers.ranking import Ranking, axes_of, numbered
 
-_MOST_PATTERNS = 60  # maximum number of sets of values that are tried
 _ENOUGH = 5  # minimum number of distinct values for a meaningful rank correlation
 _CHANCE = 0.05
 
@@ -26,9 +24,6 @@ class Change:
     axis: str
     # mean absolute difference of two settings that differ in this axis alone; NaN without such settings
     mean: float
-    means: Sequence[tuple[Any, float]]  # each value and its mean over the same groups; best mean first
-    num: int  # number of groups; the settings of a group differ in this axis alone
-    left_out: Sequence[Any]  # values with a mean of the goal, but not in `means`
     # Spearman's correlation of the values with the goal over all settings; NaN if not meaningful
     correlation: float
     is_chance: bool  # whether the correlation may be chance
@@ -43,7 +38,7 @@ def changes(runs: pd.DataFrame, ranking: Ranking) -> list[Change]:
         ranking: The ranking of this table; its settings have the goal's mean over the repeats.
     """
     table, values = _codes(runs, ranking)
-    listed = [_change(axis, table, values[axis], ranking.goal.sign) for axis in values]
+    listed = [_change(axis, table, values[axis]) for axis in values]
     return sorted(listed, key=lambda change: -change.mean if math.isfinite(change.mean) else 1)
 
 
@@ -71,23 +66,12 @@ def _codes(runs: pd.DataFrame, ranking: Ranking) -> tuple[pd.DataFrame, dict[str
     return pd.DataFrame({**columns, "\0mean": [setting.mean for setting in ranking.settings]}), values
 
 
-def _change(axis: str, table: pd.DataFrame, values: Sequence[Any], sign: int) -> Change:
-    means = table["\0mean"]
-    blocks = _blocks(table, axis)
-    pairs = [_differences(list(block.values())) for block in blocks]
+def _change(axis: str, table: pd.DataFrame, values: Sequence[Any]) -> Change:
+    pairs = [_differences(list(block.values())) for block in _blocks(table, axis)]
     number = sum(count for _, count in pairs)
     size = sum(total for total, _ in pairs) / number if number else math.nan
-    common, due = _balanced(blocks)
-    ordered: list[tuple[int, float]] = []
-    if common:
-        each = [(code, math.fsum(block[code] for block in due) / len(due)) for code in sorted(common)]
-        ordered = sorted(each, key=lambda pair: -sign * pair[1])
-    present = [code for code in dict.fromkeys(table[axis].tolist()) if code not in common]
-    rho, is_chance = _correlation([values[code] for code in table[axis]], means)
-    return Change(
-        axis, size, [(values[code], mean) for code, mean in ordered], len(due),
-        [values[code] for code in present], rho, is_chance, len(table),
-    )  # fmt: skip
+    rho, is_chance = _correlation([values[code] for code in table[axis]], table["\0mean"])
+    return Change(axis, size, rho, is_chance, len(table))
 
 
 def _blocks(table: pd.DataFrame, axis: str) -> list[Block]:
@@ -100,17 +84,6 @@ def _blocks(table: pd.DataFrame, axis: str) -> list[Block]:
     for number, code, mean in zip(numbers, codes, cells.tolist(), strict=True):
         blocks.setdefault(number, {})[code] = mean
     return [block for block in blocks.values() if len(block) > 1]
-
-
-def _balanced(blocks: Sequence[Block]) -> tuple[frozenset[int], list[Block]]:
-    """Choose a large set of values that many groups contain."""
-    patterns = Counter(frozenset(block) for block in blocks).most_common(_MOST_PATTERNS)
-    best: tuple[int, int, frozenset[int]] = 0, 0, frozenset()
-    for pattern, _ in patterns:
-        number = sum(count for other, count in patterns if pattern <= other)
-        size = number * (len(pattern) - 1) ** 2  # the number of values has the larger weight
-        best = max(best, (size, len(pattern), pattern), key=lambda each: each[:2])
-    return best[2], [block for block in blocks if best[2] and best[2] <= block.keys()]
 
 
 def _differences(values: Sequence[float]) -> tuple[float, int]:

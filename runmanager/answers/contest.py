@@ -12,11 +12,11 @@ import msgspec
 import numpy as np
 import pandas as pd
 
-from runmanager.answers.effects import told_apart
-from runmanager.answers.evidence import ERROR, Lead, leads
+from runmanager.answers.evidence import ERROR, Lead, differences, leads
 from runmanager.answers.ranking import (
     Ranking,
     are_few,
+    axes_of,
     in_rank,
     mean_of,
     numbered,
@@ -93,8 +93,10 @@ class Contest:
         order = list(range(len(names)))
         if axis is not None:
             few = are_few(counts, [any(Status(word).is_lost for word in each) for each in statuses])
-            means = [[mean_of(each[np.isfinite(each)].tolist())] for each in table]
-            order = in_rank([(not number, is_few) for number, is_few in zip(counts, few, strict=True)], means)
+            order = in_rank(
+                [(not number, is_few) for number, is_few in zip(counts, few, strict=True)],
+                [[mean] for mean in means_of(table)],
+            )
         others = [i for i in order[1:] if counts[i] or any(Status(word).is_open for word in statuses[i])]
         each = leads(table, order[0], error) if order else {}
         others.sort(key=lambda i: math.inf if math.isnan(each[i].mean) else each[i].mean)
@@ -151,6 +153,11 @@ class Contest:
         return "experiments" if self.axis == "experiment" else f"values of {printable(self.axis)}"
 
     @functools.cached_property
+    def means(self) -> list[float]:
+        """The mean of each rival in units of the metric, by which the rivals are ordered."""
+        return [self.ranking.goal.sign * mean for mean in means_of(self.scores)]
+
+    @functools.cached_property
     def has_score(self) -> Numbers:
         """Whether each rival has a score in each repeat."""
         return np.asarray((~np.isnan(self.scores)).any(axis=2))
@@ -187,6 +194,30 @@ def rule_of(runs: pd.DataFrame, metric: str, repeats: Collection[str] = ()) -> R
         rule = replace(rule, margin=None)
     is_axis = rule.axis in hyperparameters_of(runs) and rule.axis not in repeats
     return rule if is_axis else replace(rule, axis=None)
+
+
+def told_apart(runs: pd.DataFrame, experiments: Numbers) -> list[str]:
+    """Return the hyperparameters that have a single value in each experiment."""
+    names = [name for name in axes_of(runs) if name != "experiment"]
+    return [n for n in names if pd.Series(numbered(runs[n])[0]).groupby(experiments).nunique().max() == 1]
+
+
+def means_of(scores: Numbers) -> list[float]:
+    """Return the mean of each rival; if rivals lack different scores, compare each pair where both have one.
+
+    A value must not lead because it failed in the settings whose scores are low.
+    """
+    means = [mean_of(each[np.isfinite(each)].tolist()) for each in scores]
+    there = np.isfinite(scores)
+    patterns = {each.tobytes() for each in there if each.any()}
+    if len(patterns) < 2:  # noqa: PLR2004 - all have the same
+        return means
+    middle = mean_of([mean for mean in means if math.isfinite(mean)])
+    for rival in range(len(scores)):
+        rows = [row[np.isfinite(row)] for row in differences(scores, rival)]
+        gaps = [mean_of(row.tolist()) for row in rows if len(row)]  # a rival differs from itself by 0
+        means[rival] = middle + mean_of(gaps) if gaps else math.nan
+    return means
 
 
 def _order_of(runs: pd.DataFrame, axes: Sequence[str]) -> Numbers:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from runmanager.answers.effects import LEFT_OUT, compare
+from runmanager.answers.compare import LEFT_OUT, compare
 from runmanager.answers.evidence import difference
 from runmanager.answers.ranking import own_goals, ranking_of
 from runmanager.checks.changed import changes_between
@@ -155,7 +155,7 @@ def _goal(sides: Sequence[tuple[str, Sequence[RunResult]]]) -> list[Row]:
     if folders[0] == folders[1]:
         return rows
     both = tables.runs_table(dict(zip(("first", "second"), (runs for _, runs in sides), strict=True)))
-    pairs = compare(both, "experiment", goal.metric)
+    pairs = compare(both, "experiment", str(goal))
     if pairs.empty:
         return rows
     base, other = list(map(str, pairs))[-4:-2]  # compare() may return either side first

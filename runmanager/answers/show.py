@@ -1,14 +1,15 @@
 """Show the best runs first, with the columns in which they differ."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pandas as pd
 
 from runmanager.answers.answers import answers_of
+from runmanager.answers.compare import AGAINST, OVERALL
 from runmanager.answers.conclusion import all_digits
-from runmanager.answers.effects import EXPLAINED, OVERALL
+from runmanager.answers.effects import EXPLAINED
 from runmanager.answers.ranking import (
     ASSUMED,
     AVERAGED,
@@ -24,7 +25,7 @@ from runmanager.answers.ranking import (
     rows_of,
 )
 from runmanager.answers.sentences import counts_of
-from runmanager.answers.table_views import averages_view, effects_view, pairs_view, settings_view
+from runmanager.answers.table_views import averages_view, base_view, effects_view, pairs_view, settings_view
 from runmanager.answers.usual_goals import companion
 from runmanager.answers.view import View, notes_of_view, same_in_all, span
 from runmanager.core.goal import Goal
@@ -78,18 +79,21 @@ def show(
 def _view_of(
     runs: pd.DataFrame, goal: str | Sequence[str] | None, n: int, repeats: str | Sequence[str] | None
 ) -> View:
-    if goal is None:
-        if OVERALL in runs.attrs:
-            return pairs_view(runs, n)
-        if EXPLAINED in runs.attrs:
-            return effects_view(runs, n)
-        if AVERAGED in runs.attrs:
-            view = averages_view(runs, n)
-            return replace(view, notes=[*filter(None, [_unbeaten(runs)]), *view.notes])
-        if PARETO in runs.attrs:
-            return of_runs(runs, Goal(*runs.attrs[RANKED]), n, _unbeaten(runs))
-        if RANKED in runs.attrs and repeats is None:
-            return _of_ranked(runs, Goal(*runs.attrs[RANKED]), n)
+    attrs = runs.attrs if goal is None else {}
+    special: dict[str, Callable[[pd.DataFrame, int], View]] = {
+        AGAINST: base_view,
+        OVERALL: pairs_view,
+        EXPLAINED: effects_view,
+    }
+    if key := next((key for key in special if key in attrs), ""):
+        return special[key](runs, n)
+    if AVERAGED in attrs:
+        view = averages_view(runs, n)
+        return replace(view, notes=[*filter(None, [_unbeaten(runs)]), *view.notes])
+    if PARETO in attrs:
+        return of_runs(runs, Goal(*attrs[RANKED]), n, _unbeaten(runs))
+    if RANKED in attrs and repeats is None:
+        return _of_ranked(runs, Goal(*attrs[RANKED]), n)
     return ranked(runs, goal, n, repeats)
 
 

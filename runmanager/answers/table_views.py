@@ -6,17 +6,9 @@ from typing import Any
 import pandas as pd
 
 from runmanager.answers.answers import INTERVAL, REPEATS, Answers, columns_of_numbers
+from runmanager.answers.compare import AGAINST, AXIS, COMPARED, DIFFERENCES, LEFT_OUT, NO_RUN, OVERALL, is_cost
 from runmanager.answers.conclusion import all_digits
-from runmanager.answers.effects import (
-    AXIS,
-    COMPARED,
-    DIFFERENCES,
-    EXPLAINED,
-    LEFT_OUT,
-    NO_RUN,
-    OVERALL,
-    OVERLAP,
-)
+from runmanager.answers.effects import EXPLAINED, OVERLAP
 from runmanager.answers.ranking import (
     ALL_REPEATS,
     AVERAGED,
@@ -132,6 +124,17 @@ def effects_view(effects: pd.DataFrame, n: int) -> View:
     return View(table, notes, list(columns), list(columns), [], bars)
 
 
+def base_view(table: pd.DataFrame, n: int | None = None) -> View:
+    """Show a table of `compare` with a base."""
+    rows = table.head(len(table) if n is None else n)
+    metric, params = str(table.attrs[COMPARED]), hyperparameters_of(table)
+    names = [str(name) for name in rows]
+    first = [*params, "difference", "verdict", metric]
+    rows.attrs = {HYPERPARAMETERS: params}
+    notes = notes_of_view([table.attrs[AGAINST]])
+    return View(rows, notes, names, first, [0], {metric: span(rows[metric])})
+
+
 def pairs_view(pairs: pd.DataFrame, n: int | None = None) -> View:
     """Show a table of `compare`: the pairs, with a caption on all pairs together."""
     rows = pairs.iloc[:n].reset_index(drop=True)
@@ -146,7 +149,7 @@ def pairs_view(pairs: pd.DataFrame, n: int | None = None) -> View:
         (
             f"{compared} of runs that differ in {axis} only{against}",
             f"the verdict on {axis} compares the best value with the others"
-            if are_many and not _is_cost(pairs)
+            if are_many and not is_cost(compared)
             else "",
             *_sentences(pairs),
             f"no two completed runs differ in {axis} only and have {compared}" if pairs.empty else "",
@@ -156,7 +159,7 @@ def pairs_view(pairs: pd.DataFrame, n: int | None = None) -> View:
     # the ends of the columns of values and of the columns of differences; ratios follow
     ends = num_values, 2 * num_values - 1
     differences, ratios = measured[ends[0] : ends[1]], measured[ends[1] :]
-    first = [*params, *measured[: ends[0]], *(ratios if _is_cost(pairs) else differences)]
+    first = [*params, *measured[: ends[0]], *(ratios if is_cost(compared) else differences)]
     rows.attrs = {HYPERPARAMETERS: params}
     main = [name for name in names if name in first]
     return View(rows, notes, main, first)
@@ -165,9 +168,9 @@ def pairs_view(pairs: pd.DataFrame, n: int | None = None) -> View:
 def _sentences(pairs: pd.DataFrame) -> list[str]:
     """Summarise the pairs of `compare`: durations and memory by their ratio, metrics by their difference."""
     left_out: Mapping[str, int] = pairs.attrs[LEFT_OUT]
-    is_cost = _is_cost(pairs)
-    parts = [_ratio(overall) for overall in pairs.attrs[OVERALL]] if is_cost else []
-    parts += [] if is_cost else [_difference(overall) for overall in pairs.attrs[DIFFERENCES]]
+    parts = [_difference(overall) for overall in pairs.attrs[DIFFERENCES]]
+    if is_cost(pairs.attrs[COMPARED]):
+        parts = [_ratio(overall) for overall in pairs.attrs[OVERALL]]
     if left_out:
         why = ", ".join(f"{number} with {_LACKS.get(why) or _a_run(why)}" for why, number in left_out.items())
         number = sum(left_out.values())
@@ -179,10 +182,6 @@ def _a_run(status: str) -> str:
     return f"{'an' if status[0] in 'aeiou' else 'a'} {status} run"
 
 
-def _is_cost(pairs: pd.DataFrame) -> bool:
-    return str(pairs.attrs[COMPARED]).endswith(("duration", "memory"))
-
-
 def _ratio(overall: Mapping[str, Any]) -> str:
     low, mean, high = (cell(overall[name]) for name in ("low", "mean", "high"))
     interval = f", 95 % interval {low} to {high}" if low else ""
@@ -191,8 +190,10 @@ def _ratio(overall: Mapping[str, Any]) -> str:
 
 def _difference(overall: Mapping[str, Any]) -> str:
     low, mean, high = (cell(overall[name]) for name in ("low", "mean", "high"))
-    interval = f", 95 % interval {low} to {high}" if low else ""
-    number = counted(overall["n"], "pair")
+    interval = f", 95 % interval at every look {low} to {high}" if low else ""
+    number = counted(overall["pairs"], "pair")
+    if overall["n"] != overall["pairs"]:
+        number += f" in {counted(overall['n'], overall['unit'])}"
     sign = "+" if overall["mean"] > 0 else ""
     return f"{overall['difference']}: {sign}{mean} (mean of {number}{interval})" if mean else ""
 

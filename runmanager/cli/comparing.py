@@ -1,13 +1,19 @@
 """Commands that rank runs, and set them side by side: best, compare, decide, diff."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from runmanager.cli.common import say, write_out
 from runmanager.cli.declare import Answer
 from runmanager.cli.rows import Selection, load_selected, print_view, rows_to_json, tell
+from runmanager.errors import InvalidArgumentError
 from runmanager.tables.results_files import json_value
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _NUM_BEST = 10
 _RUNS = Path("runs")
@@ -18,6 +24,7 @@ def best_command(
     *,
     goals: list[str] | None = None,
     repeats: list[str] | None = None,
+    hyperparameters: str | None = None,
     rows: Selection,
 ) -> Answer:
     """Rank the runs, or repeated settings, by one metric.
@@ -34,6 +41,7 @@ def best_command(
       runmanager best runs/fashion_grid --goal loss --goal "min:run duration"
       runmanager best --where "lr<0.1" --where device=cpu
       runmanager best --json | jq '.[0]'
+      runmanager best wandb.csv --goal max:val/f1 --repeats seed
 
     Exit codes: 0 shown; 2 no runs, no such metric or a mistaken condition.
 
@@ -44,7 +52,9 @@ def best_command(
     from runmanager.answers.show import ranked
 
     n = rows.limit or (None if rows.everything else _NUM_BEST)
-    runs = load_selected(folder, where=rows.where)
+    runs = load_selected(
+        folder, where=rows.where, goals=goals, repeats=repeats, hyperparameters=hyperparameters
+    )
     ranking = ranking_of(runs, goals, repeats)
     if len(ranking.goals) > 1:
         n = rows.limit  # without a limit, `best` lists the whole Pareto front
@@ -61,41 +71,89 @@ def best_command(
 
 
 def compare_command(
-    axis: str, folders: list[Path] | None = None, *, value: str | None = None, rows: Selection
+    axis: str | None = None,
+    folders: list[Path] | None = None,
+    *,
+    goal: str | None = None,
+    base: str | None = None,
+    repeats: list[str] | None = None,
+    hyperparameters: str | None = None,
+    rows: Selection,
 ) -> Answer:
-    """Compare runs that differ in one hyperparameter.
+    """Compare runs that differ in one hyperparameter, or all settings with one of them.
 
-    Each row is a setting: the other hyperparameters, and a column for each value of the one compared.
+    Each row is a setting: the other hyperparameters, and a column for each value of the one compared. With
+    --base, the columns are the mean and the difference from the base, with its interval.
 
     For example:
 
       runmanager compare device runs/fashion_grid      how much faster is the GPU?
-      runmanager compare num_workers runs/fashion_grid --value accuracy
+      runmanager compare num_workers runs/fashion_grid --goal accuracy
+      runmanager compare --base runs/ablation/1        what does each change of run 1 cost?
       runmanager compare lr --where "width=32" --limit 5
       runmanager compare experiment runs/before runs/after
 
     Exit codes: 0 shown; 2 no runs, no such hyperparameter or column, or no pairs in a sample or a search.
 
     Options:
-        axis (AXIS): The hyperparameter, such as device, or 'experiment'.
-        value (COLUMN): Column to compare. Default: the epoch duration for device and num_workers, else the
+        axis (AXIS): The hyperparameter, such as device, or 'experiment'. Default: device.
+        goal (METRIC): Column to compare. Default: the epoch duration for device and num_workers, else the
             goal.
+        base (RUN): Compare all settings with the setting of this run, or with values as lr=0.1,width=64.
     """
-    from runmanager.answers.effects import compare as pair
-    from runmanager.answers.table_views import pairs_view
+    from runmanager.answers.compare import compare
+    from runmanager.answers.table_views import base_view, pairs_view
+    from runmanager.tables.one_run import find_run
 
-    # the axis may be behind the folders
-    if folders and Path(axis).is_dir() and len(folders[-1].parts) == 1 and not folders[-1].exists():
-        axis, folders = str(folders[-1]), [Path(axis), *folders[:-1]]
-    pairs = pair(load_selected(*(folders or [_RUNS]), where=rows.where), axis, value)
+    if base is None and axis and folders and Path(axis).exists() and not folders[-1].exists():
+        axis, folders = str(folders[-1]), [Path(axis), *folders[:-1]]  # the axis may be behind the folders
+    if base is not None and axis is not None:
+        axis, folders = None, [Path(axis), *(folders or ())]
+    run = None
+    if base is not None and not _is_condition(base):
+        run = find_run(Path(base))
+    if folders is None:
+        folders = [run[0] if run else _RUNS]
+    runs = load_selected(
+        *folders,
+        where=rows.where,
+        goals=[goal] if goal else None,
+        repeats=repeats,
+        hyperparameters=hyperparameters,
+    )
+    values = None if base is None else _values_of(base, runs, run[1].params if run else None, repeats)
+    pairs = compare(runs, axis, goal, base=values, repeats=repeats)
 
     def show() -> None:
-        view = pairs_view(pairs)
+        view = pairs_view(pairs) if base is None else base_view(pairs)
         for sentence in view.notes:
             tell(sentence)
         print_view(replace(view, notes=[]), rows, what="pairs")
 
     return Answer(show, partial(rows_to_json, pairs, rows))
+
+
+def _is_condition(base: str) -> bool:
+    return "=" in base and not Path(base).exists()
+
+
+def _values_of(
+    base: str, runs: "pd.DataFrame", params: Mapping[str, Any] | None, repeats: list[str] | None
+) -> dict[str, Any]:
+    """Return the values of a base: those of a run, or those that the user wrote, as the table has them."""
+    from runmanager.answers.ranking import axes_of, repeats_of
+    from runmanager.core.values import column
+    from runmanager.tables.where import select
+
+    if params is not None:
+        repeated = repeats_of(runs, repeats)[0]
+        values = {column(name): value for name, value in params.items()}
+        return {name: values[name] for name in axes_of(runs) if name not in repeated and name in values}
+    conditions = base.split(",")
+    rows = select(runs, conditions)
+    if rows.empty:
+        raise InvalidArgumentError(f"--base: no run has {base}")
+    return {name: rows[name].iloc[0] for name in (each.split("=")[0] for each in conditions)}
 
 
 def decide_command(
@@ -106,6 +164,7 @@ def decide_command(
     repeats: list[str] | None = None,
     margin: float | None = None,
     error: float | None = None,
+    hyperparameters: str | None = None,
     where: list[str] | None = None,
 ) -> Answer:
     """Say whether the repeats have decided which one is best.
@@ -118,6 +177,7 @@ def decide_command(
       runmanager decide runs/fashion_grid                which setting is best?
       runmanager decide device runs/fashion_grid --goal accuracy --margin 0.002
       runmanager decide experiment runs/before runs/after
+      runmanager decide wandb.csv --repeats seed --goal max:val/f1
 
     Exit codes: 0 shown, decided or not; 2 no runs, no such hyperparameter or no such column.
 
@@ -133,7 +193,8 @@ def decide_command(
 
     is_folder = axis is not None and _is_folder(axis, alone=not folders)
     paths = [*([Path(str(axis))] if is_folder else ()), *(folders or ())] or [_RUNS]
-    runs = load_selected(*paths, where=where)
+    goals = [goal] if goal else None
+    runs = load_selected(*paths, where=where, goals=goals, repeats=repeats, hyperparameters=hyperparameters)
     answer = verdict(runs, None if is_folder else axis, goal=goal, repeats=repeats, margin=margin, error=error)
 
     def show() -> None:
@@ -152,7 +213,7 @@ def decide_command(
 def _is_folder(axis: str, *, alone: bool) -> bool:
     """Whether the first argument is a folder and not an axis; a single argument may be a missing folder."""
     is_name = all(part.isidentifier() for part in axis.split("."))
-    return (alone or not is_name) and (Path(axis).is_dir() or (alone and not is_name))
+    return (alone or not is_name) and (Path(axis).exists() or (alone and not is_name))
 
 
 def diff_command(first: Path, second: Path) -> Answer:

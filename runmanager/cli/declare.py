@@ -43,6 +43,7 @@ _SHARED: Texts = {
     "goal": ("METRIC", _GOAL),
     "goals": ("METRIC", f"{_GOAL} With several goals, the runs on the Pareto front are listed."),
     "repeats": ("AXIS", _REPEATS),
+    "hyperparameters": ("A,B", "The hyperparameters in a file of another tool that does not name them."),
     "as_json": (None, "Write JSON, for scripts."),
 }
 

@@ -53,11 +53,25 @@ class Selection:
         return any((self.where, self.columns, self.sort, self.limit))
 
 
-def load_selected(*folders: Path, where: Sequence[str] | None = None) -> "pd.DataFrame":
-    """Load those runs of the folders that meet a condition."""
+def load_selected(
+    *folders: Path,
+    where: Sequence[str] | None = None,
+    goals: Sequence[str] | None = None,
+    repeats: Sequence[str] | None = None,
+    hyperparameters: str | None = None,
+) -> "pd.DataFrame":
+    """Load those runs of the folders, or of a file of another tool, that meet a condition."""
+    from runmanager.cli.tables_of_files import SUFFIXES, read_table
     from runmanager.tables.loading import load_runs
     from runmanager.tables.roots import no_runs
 
+    files = [path for path in folders if path.suffix in SUFFIXES and path.is_file()]
+    if len(files) not in (0, len(folders)) or len(files) > 1:
+        raise InvalidArgumentError(f"{files[0]} is a table: give one table, or folders of runs")
+    if hyperparameters and not files:
+        raise InvalidArgumentError("--hyperparameters is for a file of another tool: a run names its own")
+    if files:
+        return meeting(read_table(files[0], goals, repeats, hyperparameters), where)
     runs = load_runs(folders)
     if runs.empty:
         raise FileNotFoundError(no_runs(folders[0]))

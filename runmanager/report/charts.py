@@ -33,7 +33,10 @@ def effect(data: ReportData, axis: PageAxis, words: str, name: str, colored: Pag
     width = (WIDTH - LEFT - RIGHT) / len(axis.labels)
     step = math.ceil(len(axis.labels) / 8)
     change = data.answers.matters.changes.get(axis.name)
-    compared = {axis.label(value): mean for value, mean in change.means} if change else {}
+    compared: dict[str, float] = {}
+    if change and math.isfinite(change.mean):
+        contest = data.answers.verdict_on(change.axis)
+        compared = {axis.label(contest.levels[rival]): contest.means[rival] for rival in contest.positions}
     means: list[tuple[float, float]] = []
     for code, label in enumerate(axis.labels):
         x = LEFT + (code + 0.5) * width

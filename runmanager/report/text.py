@@ -51,28 +51,30 @@ def effect_sentence(data: ReportData, axis: PageAxis) -> str:
     change = data.answers.matters.changes.get(axis.name)
     if change is None:
         return ""
-    if not change.means:
+    if math.isnan(change.mean):
         return f"No two settings differ in {axis.name} alone. {_correlation(data, change)}".strip()
-    (best, mean), (_, following) = change.means[:2]
-    mean_text, *_ = aligned([each for _, each in change.means])
-    comparisons = "one comparison" if change.num == 1 else f"{change.num} comparisons"
-    top = [axis.label(value) for value, other in change.means if is_same(other, mean)]
+    contest = data.answers.verdict_on(change.axis)
+    names = [axis.label(level) for level in contest.levels]
+    best, *others = contest.positions
+    lead = contest.closest
+    mean = aligned([contest.means[rival] for rival in (best, *others)])[0]
+    comparisons = "one comparison" if lead.n == 1 else f"{lead.n} {contest.unit}s"
+    top = [names[rival] for rival in contest.positions if is_same(contest.means[rival], contest.means[best])]
+    most, side = ("highest", "above") if data.goal.is_larger_better else ("lowest", "below")
+    average = " on average" if lead.n > 1 else ""
+    sentence = (
+        f"All else equal, {names[best]} has the {most} {data.ranking.metric}{average}: {mean}, "
+        f"{two_digits(lead.mean)} {side} {names[others[0]]} ({comparisons})"
+    )
     if len(top) > 1:
-        listed = _listed(top)
-        sentence = f"All else equal, {listed} have the same mean: {mean_text} ({comparisons})"
-    else:
-        most, side = ("highest", "above") if data.goal.is_larger_better else ("lowest", "below")
-        average = " on average" if change.num > 1 else ""
-        sentence = (
-            f"All else equal, {axis.label(best)} has the {most} {data.ranking.metric}{average}: {mean_text}, "
-            f"{two_digits(mean - following)} {side} {axis.label(change.means[1][0])} ({comparisons})"
-        )
+        sentence = f"All else equal, {_listed(top)} have the same mean: {mean} ({comparisons})"
+    elif not lead.mean > 0:
+        sentence = f"All else equal, no value is ahead of all others ({comparisons})"
     parts = [f"{sentence}."]
-    if len(top) == 1 and data.answers.verdict_on(change.axis).outcome == UNDECIDED:
+    if len(top) == 1 and lead.mean > 0 and contest.outcome == UNDECIDED:
         parts.append("That may be chance.")
-    if change.left_out:
-        left_out = _listed([axis.label(value) for value in change.left_out])
-        parts.append(f"Not in these comparisons: {left_out}.")
+    if contest.alone:
+        parts.append(f"Not in these comparisons: {_listed([names[rival] for rival in contest.alone])}.")
     return " ".join(filter(None, [*parts, _correlation(data, change)]))
 
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from runmanager import RunManager, load_runs
-from runmanager.answers.effects import compare, effects
+from runmanager.answers.compare import compare
+from runmanager.answers.effects import effects
 from runmanager.errors import GridError
 from tests.tables.run_tables import METRIC, table_of
 

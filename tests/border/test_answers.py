@@ -18,6 +18,7 @@ from runmanager import (
     best,
     compare,
     effects,
+    export,
     from_tensorboard,
     importances,
     load_run,
@@ -343,7 +344,7 @@ def test_compare_of_durations_is_a_ratio_with_an_interval():
         for seed in range(4)
     ]
 
-    pairs = compare(table(rows), "lr", value="epoch duration")
+    pairs = compare(table(rows), "lr", goal="epoch duration")
 
     (overall,) = pairs.attrs["overall"]
     assert overall["n"] == len(pairs) == 4
@@ -486,3 +487,160 @@ def test_event_files_of_other_tools_are_ranked(tmp_path):
     assert best(load_table(last, hyperparameters=["lr"], repeats="seed", goal="min:val_loss"))[
         "lr"
     ].tolist() == [0.1, 0.01]
+
+
+def test_the_page_compare_and_decide_give_one_answer_where_a_value_failed(tmp_path):
+    """0.1 failed where scores are low: its mean is higher, but it is behind in each pair."""
+
+    def train(run):
+        if run.lr == 0.1 and run.width > 4:
+            raise ValueError("no memory")
+        return {"f1": 0.9 - 0.1 * run.width - 0.02 * (run.lr == 0.1) + 0.001 * (run.lr * run.width)}
+
+    runs = execute(tmp_path, {"lr": [0.1, 0.01], "width": [*range(8)]}, train, goal="max:f1").runs
+
+    decision = verdict(runs, "lr")
+    (difference,) = compare(runs, "lr").attrs["differences"]
+    write_report(tmp_path, tmp_path / "page.html")
+    words = text_of(parse((tmp_path / "page.html").read_text()))
+    assert (decision.better, decision.worse) == (0.01, 0.1)
+    assert difference["difference"] == "0.1 vs 0.01"
+    ends = (-difference["mean"], -difference["high"], -difference["low"])
+    assert ends == pytest.approx((decision.difference, decision.low, decision.high), nan_ok=True)
+    assert "All else equal, 0.01 has the highest f1 on average" in words
+    assert f"{decision.difference:.2g} above 0.1 (5 settings)" in words
+
+
+def test_compare_and_decide_have_one_interval():
+    rows = [
+        {"lr": lr, "width": width, "seed": seed, "f1": lr + width + (seed * 7 % 5) * 0.01 * (1 + lr * width)}
+        for lr in (0.1, 0.2)
+        for width in (1, 2)
+        for seed in range(8)
+    ]
+    runs = table(rows, ["lr", "width"])
+
+    decision = verdict(runs, "lr")
+    (difference,) = compare(runs, "lr").attrs["differences"]
+
+    assert (difference["n"], difference["pairs"]) == (decision.repeats, 16) == (8, 16)
+    assert [difference["mean"], difference["low"], difference["high"]] == pytest.approx(
+        [decision.difference, decision.low, decision.high]
+    )
+
+
+def ablation(number, drops=(0.0, 0.0, 0.1), noise=0.01):
+    base = {"augment": True, "norm": "batch"}
+    generator = random.Random(0)  # noqa: S311
+    settings = zip([base, {**base, "augment": False}, {**base, "norm": "none"}], drops, strict=True)
+    return base, [
+        {**setting, "seed": seed, "f1": 0.8 - drop + generator.gauss(0, noise)}
+        for setting, drop in settings
+        for seed in range(number)
+    ]
+
+
+def test_each_setting_is_compared_with_a_base():
+    base, rows = ablation(10)
+
+    result = compare(table(rows, list(base)), base=base)
+
+    assert result["verdict"].tolist() == ["base", "undecided", "worse"]
+    assert result["seeds"].tolist() == [10, 10, 10]
+    by_norm = result.set_index("norm")
+    seeds_of = pd.DataFrame(rows).pivot_table(index="seed", columns=["augment", "norm"], values="f1")
+    expected = seeds_of[True, "none"] - seeds_of[True, "batch"]
+    assert by_norm.loc["none", "difference"] == pytest.approx(expected.mean())
+    assert by_norm.loc["none", "low"] < expected.mean() < by_norm.loc["none", "high"] < 0
+    assert "all 2 intervals hold together" in show(result).caption
+
+
+def test_a_base_of_a_loss_is_worse_if_its_loss_is_larger():
+    base, rows = ablation(10)
+
+    result = compare(table(rows, list(base), goal="min:f1"), base=base)
+
+    assert result.set_index("norm").loc["none", "verdict"] == "better"
+
+
+@pytest.mark.parametrize(
+    ("base", "words"),
+    [
+        ({"augment": True}, "norm"),
+        ({"aug": True}, "augment"),
+        ({"norm": "x"}, "0"),
+        ({}, "values of one setting"),
+    ],
+)
+def test_a_base_that_is_no_single_setting_is_refused(base, words):
+    values, rows = ablation(3)
+
+    with pytest.raises(GridError, match=words):
+        compare(table(rows, list(values)), base=base)
+
+
+def test_more_settings_make_the_intervals_of_a_base_wider():
+    base, rows = ablation(10)
+    two = [row for row in rows if row["augment"]]
+
+    wide, narrow = (compare(table(each, list(base)), base=base) for each in (rows, two))
+
+    ends = [each[each["norm"] == "none"].iloc[0] for each in (wide, narrow)]
+    assert ends[0]["low"] < ends[1]["low"] < ends[1]["high"] < ends[0]["high"]
+
+
+def test_a_false_difference_from_a_base_is_rare():
+    generator = random.Random(1)  # noqa: S311
+    wrong = 0
+    for _ in range(60):
+        rows = [{"lr": lr, "seed": seed, "f1": generator.gauss(0, 1)} for seed in range(12) for lr in range(5)]
+        looks = (compare(table(rows[: 5 * n]), base={"lr": 0}) for n in (8, 10, 12))
+        wrong += any(set(look["verdict"]) & {"better", "worse"} for look in looks)
+    assert wrong <= 7
+
+
+WANDB = "Name,State,Created,Runtime,augment,lr,seed,train/loss,val/f1"
+
+
+def wandb(folder, lost=(), changed=""):
+    generator = random.Random(0)  # noqa: S311
+    lines = [WANDB + (",depth" if changed else "")]
+    for lr in (0.1, 0.01):
+        for seed in range(8):
+            state = "crashed" if (lr, seed) in lost else "finished"
+            value = 0.7 + lr + generator.gauss(0, 0.01)
+            extra = f",{generator.choice([1, 2])}" if changed else ""
+            about = f"r{lr}-{seed},{state},2026-01-0{seed + 1},{90 + seed}"
+            lines.append(f"{about},true,{lr},{seed},0.{seed}1,{value}{extra}")
+    path = folder / "wandb.csv"
+    path.write_text("\n".join(lines))
+    return path
+
+
+@pytest.mark.parametrize("words", [["decide"], ["best"], ["compare", "lr"], ["compare", "--base", "lr=0.1"]])
+def test_a_csv_of_another_tool_is_answered_by_the_commands(tmp_path, words):
+    answer = command(*words, wandb(tmp_path), "--repeats", "seed", "--goal", "max:val/f1")
+
+    assert answer.code == 0
+    assert "lr" in answer.out or "0.1" in answer.out
+    assert "the hyperparameters are lr, seed" in answer.err
+    assert words != ["decide"] or "lr=0.1 is better than lr=0.01" in answer.out
+
+
+def test_a_column_that_may_be_a_hyperparameter_or_a_result_is_asked_for(tmp_path):
+    path = wandb(tmp_path, changed="depth")
+
+    refused = command("decide", path, "--repeats", "seed", "--goal", "max:val/f1")
+    answer = command("decide", path, "--repeats", "seed", "--goal", "max:val/f1", "--hyperparameters", "lr")
+
+    assert refused.code == 2
+    assert "depth" in refused.err
+    assert "--hyperparameters" in refused.err
+    assert "lr=0.1 is better" in answer.out
+
+
+def test_a_csv_of_export_needs_no_options(tmp_path):
+    rows = seeds({0.1: 0.9, 0.01: 0.5}, 8)
+    export(table(rows), tmp_path / "runs.csv")
+
+    assert "lr=0.1 is better" in command("decide", tmp_path / "runs.csv").out

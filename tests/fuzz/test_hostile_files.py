@@ -32,8 +32,9 @@ from runmanager import (
 )
 from runmanager.answers import ranking
 from runmanager.answers.answers import answers_of
+from runmanager.answers.compare import compare
 from runmanager.answers.differences import diff
-from runmanager.answers.effects import compare, effects
+from runmanager.answers.effects import effects
 from runmanager.answers.failures import failures
 from runmanager.cli.app import app
 from runmanager.core import files
@@ -303,7 +304,7 @@ def check_tables(loaded: Any, dice: random.Random, num_options: int = 2) -> None
                 len(loaded),
                 len(findings.settings) + len(findings.others),
             )
-            value = {"value": options["goal"]} if options else {}
+            value = {"goal": options["goal"]} if options else {}
             check_view(show(effects(loaded, **value)))
             for axis in axes:
                 check_view(show(compare(loaded, axis, **value)))
@@ -336,7 +337,7 @@ def check_commands(root: Path, results: Any, runs: Any, dice: random.Random) -> 
     for _ in range(NUM_COMPARED):
         sides = dice.sample([*several, *dice.sample(folders, 2)], 2)
         run_command("diff", *sides, *dice.choice([[], ["--json"]]))
-        value = dice.choice([[], ["--value", "loss"]])
+        value = dice.choice([[], ["--goal", "min:loss"]])
         run_command("compare", "experiment", *sides, *value, *dice.choice([[], ["--json"]]))
     epochs, wanted = dice.choice([([], runs), (["--epochs"], results)])
     run_command("export", root, *epochs, *files)

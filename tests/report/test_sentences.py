@@ -192,30 +192,23 @@ def test_the_first_value_of_an_axis_has_the_best_mean_where_all_else_is_equal(ca
     for axis in case.data.compared:
         words = text.effect_sentence(case.data, axis)
         labels = {axis.label(value): value for value in case.settings[axis.name].unique()}
-        left_out = {axis.label(value) for value in case.data.answers.matters.changes[axis.name].left_out}
-        values = {value for label, value in labels.items() if label not in left_out}
-        if named := re.search(r"Not in these comparisons: (.*?)\.(?: |$)", words):
-            assert left_out.issuperset(name for name in re.split(r", | and ", named[1]) if name in labels)
-        assert bool(named) == bool(left_out and values)
-        groups = [group for group in case.groups(axis.name) if values <= group.keys()]
-        means = {value: sum(group[value] for group in groups) / len(groups) for value in values if groups}
+        groups = [group for group in case.groups(axis.name) if len(group) > 1]
         if best := re.search(
             rf"All else equal, (\S+) has the {most} {case.metric}(?: on average)?: (\S+), (\S+) "
-            r"(above|below) (\S+) \((?:one|(\d+)) comparisons?\)", words
+            r"(above|below) (\S+) \((?:one|(\d+)) (comparison|\w+s)\)", words
         ):  # fmt: skip
-            value = labels[best[1]]
-            assert len(groups) == int(best[6] or 1)
-            assert float(best[2]) == written(means[value])
-            assert case.sign * means[value] == max(case.sign * mean for mean in means.values())
-            following = sorted((case.sign * mean for mean in means.values()), reverse=True)[1]
-            assert float(best[3]) == pytest.approx(case.sign * means[value] - following, rel=0.06)
-            assert ("That may be chance." in words) != verdict(case.data.runs, axis.name).decided
-        elif same := re.search(r"All else equal, (.*) have the same mean: (\S+)", words):
-            for name in re.split(r", | and ", same[1]):
-                assert means[labels[name]] == written(float(same[2]))
+            leader, second = labels[best[1]], labels[best[5]]
+            pairs = [group[leader] - group[second] for group in groups if {leader, second} <= group.keys()]
+            if best[7] == "settings":
+                assert len(pairs) == int(best[6])
+            if len({len(group) for group in groups}) == 1 and best[7] in ("settings", "comparison"):
+                assert float(best[3]) == pytest.approx(abs(sum(pairs) / len(pairs)), rel=0.06)
+            decision = verdict(case.data.runs, axis.name)
+            assert (decision.better, decision.worse) == (leader, second)
+            assert float(best[3]) == pytest.approx(decision.difference, rel=0.06)
+            assert ("That may be chance." in words) != decision.decided
         else:
-            assert "No two settings differ" in words
-            assert not [group for group in case.groups(axis.name) if len(group) > 1]
+            assert "have the same mean" in words or "no value is ahead" in words or not groups
         if rank := re.search(r"(neither rises|rises|falls).*rank correlation (\S+) over (\d+) settings", words):
             expected = stats.spearmanr(case.settings[axis.name], case.settings["mean"])
             assert int(rank[3]) == len(case.settings)

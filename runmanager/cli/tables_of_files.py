@@ -1,0 +1,79 @@
+"""Read a table of another tool for a command: the meaning of each column is certain, or asked for."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from runmanager.cli.common import say
+from runmanager.core.wording import listed
+from runmanager.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SUFFIXES = (".csv", ".json", ".parquet")
+"""The suffixes of the files that `load_table` reads."""
+
+# columns that W&B, MLflow and TensorBoard write about a run
+_ABOUT_RUNS = frozenset((
+    "commit", "created", "description", "duration", "end time", "end_time", "experiment", "folder", "group",
+    "hostname", "id", "job type", "name", "notes", "run", "run id", "run_id", "runtime", "source name",
+    "start time", "start_time", "state", "status", "sweep", "tags", "updated", "user", "username",
+))  # fmt: skip
+
+
+def read_table(
+    path: Path, goals: Sequence[str] | None, repeats: Sequence[str] | None, hyperparameters: str | None
+) -> "pd.DataFrame":
+    """Read a file with a row per run; ask for the hyperparameters if their columns are not certain."""
+    from runmanager.tables.columns import HYPERPARAMETERS
+    from runmanager.tables.formats import load_table
+    from runmanager.tables.where import names_in
+
+    table = load_table(path)
+    names = names_in(hyperparameters or "") or list(table.attrs.get(HYPERPARAMETERS, ()))
+    if not names:
+        names = _certain(table, path, goals or (), repeats or ())
+        which = ", ".join([*names, *(repeats or ())])
+        say(f"{path}: the hyperparameters are {which}; to correct: --hyperparameters")
+    return load_table(
+        table,
+        hyperparameters=names,
+        repeats=None if repeats is None else list(repeats),
+        goal=None if goals is None else list(goals),
+    )
+
+
+def _certain(table: "pd.DataFrame", path: Path, goals: Sequence[str], repeats: Sequence[str]) -> list[str]:
+    """Return the hyperparameters of a table, or refuse the table.
+
+    They are certain if all settings, the combinations of their values, have the same repeats: a metric that
+    were among them would tear a setting apart.
+    """
+    from runmanager.answers.ranking import numbered
+    from runmanager.core.goal import is_larger_better
+    from runmanager.tables.where import check_columns
+
+    check_columns(repeats, table)
+    metrics = {goal.split(":", 1)[-1] for goal in goals} | set(goals)
+    candidates, codes = [], {}
+    for name in map(str, table):
+        is_result = name in metrics or is_larger_better(name) is not None
+        if name in repeats or is_result or name.startswith("_") or name.lower() in _ABOUT_RUNS:
+            continue
+        codes[name], values = numbered(table[name])
+        if len(values) > 1:
+            candidates.append(name)
+    repeated = list(zip(*(numbered(table[name])[0].tolist() for name in repeats), strict=True))
+    settings: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
+    for row, repeat in enumerate(repeated):
+        settings.setdefault(tuple(int(codes[name][row]) for name in candidates), []).append(repeat)
+    each = {tuple(sorted(rows)) for rows in settings.values()}
+    if candidates and len(each) == 1 and len({*each.pop()}) > 1:
+        return candidates
+    which = listed(candidates) if candidates else listed(list(map(str, table)))
+    rule = f"{path} does not say which columns are hyperparameters"
+    example = ",".join(candidates[:2]) or "lr"
+    raise InvalidArgumentError(
+        [f"{rule}: name them among {which}, as --hyperparameters {example}, and the repeats, as --repeats seed"]
+    )
