@@ -398,9 +398,7 @@ def _notes(runs: pd.DataFrame, goals: Sequence[Goal], numbers: Numbers, cells: N
     notes = []
     counts = Counter(cells[np.isfinite(numbers)].tolist())
     if number := sum(count for count in counts.values() if count > 1):
-        notes.append(
-            f"{number:,} runs have the same hyperparameters as another: each repeat counts once, by its mean."
-        )
+        notes.append(f"{number:,} runs repeat others: each repeat counts once, by its mean.")
     for goal in goals:
         lacking = runs[LACKING].tolist() if LACKING in runs and not goal.metric.startswith(KEPT) else ()
         values = completed(runs, goal.metric).tolist()
