@@ -404,6 +404,10 @@ def _matters(runs: pd.DataFrame, ranking: Ranking) -> Matters:
     names = list(settings[0].params) if settings else []
     if len(ranking.settings) >= _FEWEST and any(is_sampled([s.params[n] for s in settings]) for n in names):
         return _of_ranges(runs, ranking, changed, spread)
+    ends = [runs["status"].iloc[row] for setting in ranking.others for row in setting.rows if "status" in runs]
+    if Status.PRUNED in ends:  # the survivors are a selection: their differences are too small
+        sentence = "Some settings were pruned, so what one hyperparameter alone changes cannot be said."
+        return Matters(CHANGE, {}, sentence, {}, spread)
     sizes = {name: change.mean for name, change in changed.items() if math.isfinite(change.mean)}
     return Matters(CHANGE, sizes, _changing(ranking, sizes, spread), changed, spread)
 

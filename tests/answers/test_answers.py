@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
+import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
@@ -401,3 +402,14 @@ def test_the_live_line_has_the_best_number(surfaces):
     assert name == "test_accuracy"
     assert float(number) == pytest.approx(best.get("test_accuracy mean", best.get("test_accuracy")), abs=5e-5)
     assert "run" not in best or f" run {best['run']}" in str(live)
+
+
+def test_what_changes_the_goal_is_not_said_from_the_survivors_of_pruning():
+    rows = [{"lr": lr, "width": width, "accuracy": lr + width} for lr in (0.1, 0.2, 0.3) for width in (1, 2)]
+    runs = pd.DataFrame(rows).assign(status=["completed"] * 3 + ["pruned"] * 3)
+    runs.attrs["hyperparameters"] = ["lr", "width"]
+
+    answers = answers_of(runs)
+
+    assert not answers.matters.bars
+    assert "cannot be said" in answers.matters.sentence
