@@ -271,7 +271,8 @@ def digest_of(value: object, names: Mapping[int, str] = MappingProxyType({})) ->
     >>> digest_of(torch.zeros(2)) == digest_of(torch.zeros(2)), digest_of([1]) == digest_of([1.0])
     (True, False)
     """
-    content = Reached(is_data=True)
-    content.is_exact, content.most_bytes, content.most_objects = True, _MOST_BYTES, _MOST_OBJECTS
-    content.texts |= {identity: name for identity, name in names.items() if identity != id(value)}
+    texts = {identity: name for identity, name in names.items() if identity != id(value)}
+    content = Reached(
+        is_data=True, is_exact=True, most_bytes=_MOST_BYTES, most_objects=_MOST_OBJECTS, texts=texts
+    )
     return short_hash(content.text(value))
