@@ -108,7 +108,7 @@ def compare_command(
     if base is None and axis and folders and Path(axis).exists() and not folders[-1].exists():
         axis, folders = str(folders[-1]), [Path(axis), *folders[:-1]]  # the axis may be behind the folders
     if base is not None and axis is not None:
-        axis, folders = None, [Path(axis), *(folders or ())]
+        folders, axis = [Path(axis), *(folders or ())], None
     run = None
     if base is not None and not _is_condition(base):
         run = find_run(Path(base))
