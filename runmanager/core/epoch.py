@@ -47,7 +47,7 @@ class OpenEpoch:
         loader: Any = None,
         params: Mapping[str, Any] = MappingProxyType({}),
         on_step: Callable[[], None] = lambda: None,
-        measure: metrics.Measure | None = None,
+        measure: Callable[[Any], int] | None = None,
     ) -> None:
         self.number = number
         self.step: int = 0  # the number of the current batch, from 1

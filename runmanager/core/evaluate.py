@@ -10,11 +10,10 @@ from torch import nn
 
 from runmanager.core.contracts import Counts
 from runmanager.core.failure import explained_evaluation
-from runmanager.core.loaders import undisturbed
+from runmanager.core.loaders import Measure, undisturbed
 from runmanager.core.metrics import (
     EpochSums,
     How,
-    Measure,
     are_classes,
     check_column,
     claim_column,

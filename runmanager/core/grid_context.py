@@ -8,7 +8,7 @@ from runmanager.core.contracts import Boards, Report, RunListener
 from runmanager.core.epoch import OpenEpoch
 from runmanager.core.evaluate import OpenEvaluation
 from runmanager.core.goal import Goal
-from runmanager.core.metrics import Measure
+from runmanager.core.loaders import Measure
 from runmanager.core.outcome import EpochRecord, Status
 from runmanager.core.run import Run
 from runmanager.core.state import RunResult

@@ -1,12 +1,13 @@
-"""Loaders: `ImageTensors` and `TensorLoader` for tensors in memory, and batches on the run's device."""
+"""Loaders: `ImageTensors` and `TensorLoader` for tensors in memory, and the sizes of batches."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
+from torch.nn.utils.rnn import PackedSequence
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
@@ -16,9 +17,16 @@ from torch.utils.data import (
     default_collate,
 )
 
+from runmanager.core.wording import counted
 from runmanager.devices.torch_devices import PINNED, pinned, send, undisturbed_random
+from runmanager.errors import InvalidArgumentError, is_count
 
 Batch = tuple[torch.Tensor, torch.Tensor]
+
+Measure = Callable[[Any], int]
+"""The function of `batch_size=`: batch -> its number of samples."""
+
+_IMAGE_DIMENSIONS = 3  # number of dimensions of one image: channels, height and width
 
 
 class ImageTensors(Dataset[Batch]):
@@ -251,6 +259,97 @@ def size_of_batch(loader: Any, number: int) -> int | None:
 def is_collated(loader: Any) -> bool:
     """Whether a loader joins samples as torch does, so that a list is a batch's parts, not its samples."""
     return getattr(loader, "collate_fn", None) is default_collate
+
+
+def batch_size(
+    batch: Any, measure: Measure | None = None, loader: Any = None, number: int = 1, *, are_parts: bool = False
+) -> int:
+    """Return the number of samples of a batch.
+
+    Args:
+        batch: A tensor, a tuple, list or mapping of parts, a list of samples, or the number itself.
+        measure: The user's function that counts the samples, None by default.
+        loader: The loader, whose number of samples of this batch decides between several possible sizes.
+        number: The number of the batch in its epoch, from 1.
+        are_parts: Whether a list has the parts of a batch, see `is_collated`; else it may have samples.
+
+    >>> batch_size((torch.zeros(7, 3), torch.zeros(7))), batch_size({"x": torch.zeros(5)}), batch_size(3)
+    (7, 5, 3)
+    >>> batch_size(([torch.zeros(3, 9, 9)] * 5, [{"boxes": None}] * 5))
+    5
+    """
+    if type(batch) is int:
+        return batch
+    if measure is not None:
+        size = measure(batch)
+        if not is_count(size, 1):
+            raise InvalidArgumentError(f"batch_size must return a whole number, 1 or more, got {size!r}")
+        return size
+    if isinstance(batch, torch.Tensor) and batch.ndim:
+        return batch.shape[0]
+    parts = _sizes_of(batch, is_part=False)
+    common = set.intersection(*parts) if parts else set()
+    sizes = common or set().union(*parts)
+    # a tuple has parts, unless the loader says otherwise
+    may_have_samples = isinstance(batch, list) or (isinstance(batch, tuple) and loader is not None)
+    has_samples = bool(sizes) and may_have_samples and may_be_samples(batch)
+    loaded = size_of_batch(loader, number) if has_samples or len(sizes) > 1 else None
+    if has_samples and (isinstance(batch, list) or len(batch) == loaded not in sizes):
+        sizes = sizes | {len(batch)}
+    if len(sizes) == 1:
+        return sizes.pop()
+    if loaded in sizes:
+        return loaded
+    is_single = isinstance(batch, list) and [*map(type, batch)] == [torch.Tensor] and not may_be_images(batch)
+    if (are_parts or is_single or is_collated(loader)) and len(common) == 1:
+        return common.pop()
+    step = "pass their number, as in track_loss(loss, len(labels)), or give batch_size=lambda batch: ..."
+    if sizes:
+        several = " or ".join(counted(size, "sample") for size in sorted(sizes)[:4])
+        raise InvalidArgumentError(f"the batch has {several}, depending on which part is counted: {step}")
+    raise InvalidArgumentError(f"cannot count the samples of a {type(batch).__name__}: {step}")
+
+
+def _sizes_of(item: Any, *, is_part: bool = True, has_fields: bool = True) -> list[set[int]]:
+    """Return the possible sizes of each part of a batch, without parts that have no size, such as numbers."""
+    if (shape := getattr(item, "shape", None)) is not None and not callable(shape):
+        return [{int(shape[0])}] if len(shape) else []
+    if isinstance(item, PackedSequence):
+        return [{int(item.batch_sizes[0])}]
+    if not isinstance(item, Mapping | tuple | list):
+        return []
+    sizes: list[set[int]] = []
+    parts = [*(item.values() if isinstance(item, Mapping) else item)]
+    # beside a tensor, a tuple such as (224, 224) is no field of samples
+    has_tensor = any(isinstance(part, torch.Tensor) and part.ndim for part in parts)
+    for part in parts:
+        sizes += _sizes_of(part, has_fields=not has_tensor)
+    if not is_part:
+        return sizes
+    is_field = isinstance(item, tuple) and (may_be_samples(item) if sizes else has_fields)
+    if isinstance(item, list) or is_field:
+        return [{len(item)}.union(set.intersection(*sizes) if sizes else ())]
+    return sizes
+
+
+def may_be_samples(items: Sequence[Any]) -> bool:
+    """Whether the items of a list may be samples, as with ``collate_fn=list``, instead of parts of a batch."""
+    if len({*map(type, items)}) != 1:
+        return False
+    first: Any = items[0]
+    if hasattr(first, "shape"):
+        return len({(item.shape, item.dtype) for item in items}) == 1 or may_be_images(items)
+    if isinstance(first, Mapping):
+        return all(item.keys() == first.keys() for item in items)
+    return isinstance(first, tuple | list) and all(len(item) == len(first) for item in items)
+
+
+def may_be_images(items: Sequence[Any]) -> bool:
+    """Whether the items of a list may be images, instead of the parts of a batch."""
+    return bool(items) and all(
+        isinstance(item, torch.Tensor) and item.ndim == _IMAGE_DIMENSIONS and item.dtype == items[0].dtype
+        for item in items
+    )
 
 
 def generators(loader: Any) -> Iterator[tuple[str, torch.Generator]]:

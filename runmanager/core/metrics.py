@@ -6,20 +6,15 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, Literal, get_args
 
 import torch
-from torch.nn.utils.rnn import PackedSequence
 
-from runmanager.core.loaders import is_collated, size_of_batch
+from runmanager.core.loaders import Measure, batch_size, size_of_batch
 from runmanager.core.values import RESERVED
-from runmanager.core.wording import counted
 from runmanager.devices import ranks
 from runmanager.devices.torch_devices import send
-from runmanager.errors import InvalidArgumentError, is_count, warn
+from runmanager.errors import InvalidArgumentError, warn
 
 How = Literal["mean", "sum", "last", "min", "max"]
 """The reduction of a metric over the batches of an epoch."""
-
-Measure = Callable[[Any], int]
-"""The function of `batch_size=`: batch -> its number of samples."""
 
 CHUNK = 1024
 """The maximum number of tensors that wait until they are added up."""
@@ -29,7 +24,6 @@ IS_CPU_READ = True
 
 _HOWS = get_args(How)
 _SAVED = ("_hows", "_selected", "_unsized", "_sizes", "_number", "_num_losses")  # the state of sums
-_IMAGE_DIMENSIONS = 3  # number of dimensions of one image: channels, height and width
 
 
 class Sum:
@@ -178,8 +172,9 @@ class EpochSums:
             self._unsized.append((self._num_losses, loss))
             self._match()
             return
-        size = batch
-        if type(batch) is not int:
+        if isinstance(batch, torch.Tensor) and batch.ndim and self.measure is None:
+            size = batch.shape[0]
+        else:
             size = batch_size(batch, self.measure, self._loader, self._number or self._num_losses)
         if size < 1:
             raise InvalidArgumentError(f"a batch has at least one sample, got {size}: leave it out")
@@ -464,97 +459,6 @@ def are_classes(preds: torch.Tensor, labels: torch.Tensor) -> bool:
     """Whether predictions are scores ``(N, C, ...)`` and labels class numbers ``(N, ...)``."""
     shape = preds.shape
     return preds.ndim > 1 and labels.shape == shape[:1] + shape[2:]
-
-
-def batch_size(
-    batch: Any, measure: Measure | None = None, loader: Any = None, number: int = 1, *, are_parts: bool = False
-) -> int:
-    """Return the number of samples of a batch.
-
-    Args:
-        batch: A tensor, a tuple, list or mapping of parts, a list of samples, or the number itself.
-        measure: The user's function that counts the samples, None by default.
-        loader: The loader, whose number of samples of this batch decides between several possible sizes.
-        number: The number of the batch in its epoch, from 1.
-        are_parts: Whether a list has the parts of a batch, see `is_collated`; else it may have samples.
-
-    >>> batch_size((torch.zeros(7, 3), torch.zeros(7))), batch_size({"x": torch.zeros(5)}), batch_size(3)
-    (7, 5, 3)
-    >>> batch_size(([torch.zeros(3, 9, 9)] * 5, [{"boxes": None}] * 5))
-    5
-    """
-    if type(batch) is int:
-        return batch
-    if measure is not None:
-        size = measure(batch)
-        if not is_count(size, 1):
-            raise InvalidArgumentError(f"batch_size must return a whole number, 1 or more, got {size!r}")
-        return size
-    if isinstance(batch, torch.Tensor) and batch.ndim:
-        return batch.shape[0]
-    parts = _sizes_of(batch, is_part=False)
-    common = set.intersection(*parts) if parts else set()
-    sizes = common or set().union(*parts)
-    # a tuple has parts, unless the loader says otherwise
-    may_have_samples = isinstance(batch, list) or (isinstance(batch, tuple) and loader is not None)
-    has_samples = bool(sizes) and may_have_samples and may_be_samples(batch)
-    loaded = size_of_batch(loader, number) if has_samples or len(sizes) > 1 else None
-    if has_samples and (isinstance(batch, list) or len(batch) == loaded not in sizes):
-        sizes = sizes | {len(batch)}
-    if len(sizes) == 1:
-        return sizes.pop()
-    if loaded in sizes:
-        return loaded
-    is_single = isinstance(batch, list) and [*map(type, batch)] == [torch.Tensor] and not may_be_images(batch)
-    if (are_parts or is_single or is_collated(loader)) and len(common) == 1:
-        return common.pop()
-    step = "pass their number, as in track_loss(loss, len(labels)), or give batch_size=lambda batch: ..."
-    if sizes:
-        several = " or ".join(counted(size, "sample") for size in sorted(sizes)[:4])
-        raise InvalidArgumentError(f"the batch has {several}, depending on which part is counted: {step}")
-    raise InvalidArgumentError(f"cannot count the samples of a {type(batch).__name__}: {step}")
-
-
-def _sizes_of(item: Any, *, is_part: bool = True, has_fields: bool = True) -> list[set[int]]:
-    """Return the possible sizes of each part of a batch, without parts that have no size, such as numbers."""
-    if (shape := getattr(item, "shape", None)) is not None and not callable(shape):
-        return [{int(shape[0])}] if len(shape) else []
-    if isinstance(item, PackedSequence):
-        return [{int(item.batch_sizes[0])}]
-    if not isinstance(item, Mapping | tuple | list):
-        return []
-    sizes: list[set[int]] = []
-    parts = [*(item.values() if isinstance(item, Mapping) else item)]
-    # beside a tensor, a tuple such as (224, 224) is no field of samples
-    has_tensor = any(isinstance(part, torch.Tensor) and part.ndim for part in parts)
-    for part in parts:
-        sizes += _sizes_of(part, has_fields=not has_tensor)
-    if not is_part:
-        return sizes
-    is_field = isinstance(item, tuple) and (may_be_samples(item) if sizes else has_fields)
-    if isinstance(item, list) or is_field:
-        return [{len(item)}.union(set.intersection(*sizes) if sizes else ())]
-    return sizes
-
-
-def may_be_samples(items: Sequence[Any]) -> bool:
-    """Whether the items of a list may be samples, as with ``collate_fn=list``, instead of parts of a batch."""
-    if len({*map(type, items)}) != 1:
-        return False
-    first: Any = items[0]
-    if hasattr(first, "shape"):
-        return len({(item.shape, item.dtype) for item in items}) == 1 or may_be_images(items)
-    if isinstance(first, Mapping):
-        return all(item.keys() == first.keys() for item in items)
-    return isinstance(first, tuple | list) and all(len(item) == len(first) for item in items)
-
-
-def may_be_images(items: Sequence[Any]) -> bool:
-    """Whether the items of a list may be images, instead of the parts of a batch."""
-    return bool(items) and all(
-        isinstance(item, torch.Tensor) and item.ndim == _IMAGE_DIMENSIONS and item.dtype == items[0].dtype
-        for item in items
-    )
 
 
 def check_column(name: str, params: Container[str]) -> None:

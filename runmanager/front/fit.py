@@ -14,9 +14,8 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from runmanager.core.checkpoint import Keep
 from runmanager.core.epoch import num_batches
 from runmanager.core.evaluate import BatchStep, Loss, Metric, counted_part, pair_of
-from runmanager.core.loaders import is_collated
-from runmanager.core.manager import LoopOptions
-from runmanager.core.metrics import Measure
+from runmanager.core.loaders import Measure, is_collated
+from runmanager.core.loop_options import LoopOptions
 from runmanager.core.run import id_of, params_of
 from runmanager.devices import ranks, torch_devices
 from runmanager.devices.torch_devices import quiet
@@ -221,7 +220,7 @@ def _problems_of_values(
         problems.check_function("step", step, "the network and a batch")
     try:
         with problems.collecting():
-            manager._watched(options)
+            manager._early_stop(options)
     except CheckpointError as error:
         problems.append(str(error))
     return problems

@@ -8,8 +8,8 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from runmanager.core.loaders import Measure
 from runmanager.core.manager import Manager, settable
-from runmanager.core.metrics import Measure
 from runmanager.core.outcome import Status
 from runmanager.devices import ranks
 from runmanager.errors import InvalidArgumentError, LifecycleError, Problems

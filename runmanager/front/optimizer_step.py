@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 from runmanager.core.evaluate import BatchStep, Computed, Loss, has_classes, of_step
 from runmanager.core.failure import failure_of
-from runmanager.core.metrics import Measure, batch_size, may_be_images, may_be_samples
+from runmanager.core.loaders import Measure, batch_size, may_be_images, may_be_samples
 from runmanager.core.outcome import Status
 from runmanager.core.wording import counted
 from runmanager.devices.torch_devices import quiet

@@ -9,7 +9,8 @@ from torch.nn.utils.rnn import pack_sequence
 from torch.utils.data import DataLoader, TensorDataset
 
 from runmanager import RunManager
-from runmanager.core.metrics import EpochSums, batch_size
+from runmanager.core.loaders import batch_size
+from runmanager.core.metrics import EpochSums
 from runmanager.errors import InvalidArgumentError
 
 IMAGES: Any = [torch.zeros(3, 8, 8)] * 5

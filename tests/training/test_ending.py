@@ -6,7 +6,7 @@ import pytest
 
 from runmanager import RunManager, load_runs
 from runmanager.core.goal import Goal
-from runmanager.core.manager import EarlyStop, LoopOptions
+from runmanager.core.loop_options import EarlyStop, LoopOptions
 from runmanager.core.outcome import EpochRecord
 from runmanager.errors import CheckpointError, InvalidArgumentError
 
