@@ -376,7 +376,12 @@ class Reached:
     def _content(self, value: Any, depth: int) -> str:
         """Return what pickle would store of an object, as text that is the same in every process."""
         kind, items = type(value), _items(value, is_exact=self.is_exact)
-        if depth > _MOST_NESTED or (isinstance(value, _CONTAINERS) and len(value) > self.most_objects):
+        is_moved = hasattr(kind, "__next__") and not self.is_exact  # runs draw from an iterator
+        if (
+            is_moved
+            or depth > _MOST_NESTED
+            or (isinstance(value, _CONTAINERS) and len(value) > self.most_objects)
+        ):
             raise RecursionError
         if hasattr(kind, "untyped_storage") or hasattr(kind, "__array_interface__"):
             return self._array(value, depth)

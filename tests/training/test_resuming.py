@@ -335,30 +335,32 @@ def test_weights_of_the_same_code_are_replaced(tmp_path):
 
 
 def trained_with(change, fault=None):
-    """Make functions of one name: `change` is code that they differ by."""
-
-    def train(run, manager):
-        executed.append(run.lr)
-        with manager.run(run):
-            for epoch in manager.epochs(2, checkpoint={}):
-                if epoch == 2 and (error := next(faults, None)):
-                    raise error
-                manager.track_loss(factor * run.lr, 1)
-
-    def changed_train(run, manager):
-        executed.append(run.lr)
-        with manager.run(run):
-            for epoch in manager.epochs(2, checkpoint={}):
-                if epoch == 2 and (error := next(faults, None)):
-                    raise error
-                manager.track_loss(-factor * run.lr, 1)
+    """Make functions that differ by a sign if `change` is true."""
 
     executed: list[float] = []
     factor = 1.0
     faults = iter([fault] if fault else [])  # of which the statement counts alone
-    chosen = changed_train if change else train
-    chosen.__qualname__ = "train"
-    return chosen, executed
+    if change:
+
+        def train(run, manager):
+            executed.append(run.lr)
+            with manager.run(run):
+                for epoch in manager.epochs(2, checkpoint={}):
+                    if epoch == 2 and (error := next(faults, None)):
+                        raise error
+                    manager.track_loss(-factor * run.lr, 1)
+
+    else:
+
+        def train(run, manager):
+            executed.append(run.lr)
+            with manager.run(run):
+                for epoch in manager.epochs(2, checkpoint={}):
+                    if epoch == 2 and (error := next(faults, None)):
+                        raise error
+                    manager.track_loss(factor * run.lr, 1)
+
+    return train, executed
 
 
 LRS = {"lr": [0.1, 0.2]}
@@ -384,7 +386,7 @@ def change(request, monkeypatch):
 
 
 WHAT = {
-    "code": "source of train",
+    "code": "source of trained_with.<locals>.train",
     "data": "the data",
     "versions": f"torch {provenance.versions()['torch']} -> 99.0",
 }
@@ -424,7 +426,7 @@ def test_runs_begun_with_other_code_go_on_where_that_is_wanted(tmp_path, capsys)
     train, _ = trained_with(change=True)
     outcome = by_grid(tmp_path, train, ONE, display=True, changed="keep")
 
-    said = "! 1 run changed and is kept: source of train; unfinished runs resume, marked as mixed"
+    said = f"! 1 run changed and is kept: {WHAT['code']}; unfinished runs resume, marked as mixed"
     assert capsys.readouterr().out.splitlines()[0] == said
     assert outcome.results["loss"].tolist() == [0.1, -0.1]
     starts = [read_attempt(run_folder(tmp_path) / f"attempt-{n}.jsonl").start for n in (1, 2)]
