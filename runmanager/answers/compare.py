@@ -290,7 +290,7 @@ def _position_of(base: Mapping[str, Any], runs: pd.DataFrame, ranking: Ranking) 
         if all(key_of(columns[name][setting.rows[0]]) == key_of(value) for name, value in base.items())
     ]
     if len(positions) != 1:
-        rule = f"base= has to name one setting, {dict(base)!r} names {len(positions)}"
+        rule = f"base= has to name one setting, {printable(label(dict(base)))} names {len(positions)}"
         varied = {name: value for name, value in ranking.all_settings[0].params.items() if name not in base}
         more = f"add the values of {', '.join(varied)}" if positions else "its values are not those of a run"
         if positions and not varied:

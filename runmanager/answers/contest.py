@@ -75,7 +75,13 @@ class Contest:
         unit = printable(axes[0]) if len(axes) == 1 and axes[0] in SEEDS else "repeat"
         rivals = ranking.codes
         values: list[Any] = [setting.params for setting in ranking.all_settings]
-        names, parts = [label or "the only setting" for label in ranking.labels], np.zeros(len(runs), int)
+        # a setting without a result may differ in a hyperparameter that no ranked setting has
+        whole, number_of = labels(values), Counter(ranking.labels)
+        texts = [
+            text if setting.number or number_of[text] == 1 else longer
+            for setting, text, longer in zip(ranking.all_settings, ranking.labels, whole, strict=True)
+        ]
+        names, parts = [text or "the only setting" for text in texts], np.zeros(len(runs), int)
         if axis is not None:
             rivals, values = numbered(runs[axis])
             pairs = zip(values, labels([{axis: value} for value in values]), strict=True)

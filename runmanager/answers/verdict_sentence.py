@@ -24,7 +24,7 @@ def sentence_of(contest: Contest) -> str:
     """Write the decision, or the number of repeats that would decide; also the lost repeats."""
     if contest.leads and contest.axis is None and not contest.ranking.repeats:
         return f"undecided: each setting ran once, so any lead may be chance; {_to_repeat(contest)}"
-    if not contest.leads and contest.alone and contest.axis != "experiment":
+    if not contest.leads and len(contest.alone) > 1 and contest.axis != "experiment":
         rest = "; importances() says what matters in a sample or a search"
         return f"undecided: no two settings differ in {printable(str(contest.axis))} alone{rest}"
     first, *others = clauses(contest)

@@ -61,7 +61,7 @@ def results_table(experiments: Experiments, design: Design | None = None) -> pd.
     if has_cold_starts(runs):
         of_epochs[COLD] = np.array([record.cold for record in records], np.bool_)
     names = params_of_folders([run.folder for of_experiment in experiments.values() for run in of_experiment])
-    params = {name: list[Any]() for name in names} | params_of_folders([run.folder for run in runs])
+    params = {name: [run.folder.params.get(name, pd.NA) for run in runs] for name in names}
     table = epochs_table(counts, of_runs, params, of_epochs)
     return _with_facts(table, {name: _design(runs, design) for name, runs in experiments.items()}, {})
 
@@ -78,7 +78,7 @@ def epochs_table(
     columns: dict[str, Any] = {name: _taken(values, rows) for name, values in of_runs.items()}
     missing = np.full(len(rows), math.nan)
     columns |= {name: of_epochs.get(name, missing) for name in first}
-    labels = _labels(params)
+    labels = _labels(params, first)
     for name, values in params.items():
         if (label := labels[name]) in of_epochs:
             columns[label] = _filled([values[row] for row in rows], of_epochs[label])
@@ -135,7 +135,7 @@ def runs_table(experiments: Experiments, design: Design | None = None) -> pd.Dat
         "run": [run.folder.number for run in runs],
         "status": [str(run.status) for run in runs],
         **of_params,
-        **{name: numbers.pop(name) for name in dict.fromkeys(deciding) if name in numbers},
+        **{name: numbers.pop(name) for name in dict.fromkeys(deciding) if name in numbers.keys() - of_params},
         "epochs": [len(run.epochs) for run in runs],
         **{name: values for name, values in numbers.items() if name not in of_params},
         **further,
@@ -189,12 +189,11 @@ def params_of_folders(runs: Sequence[RunFolder]) -> dict[str, list[Any]]:
     return {name: [run.params.get(name, pd.NA) for run in runs] for name in names}
 
 
-def _labels(params: Iterable[str]) -> dict[str, str]:
-    """Name the column of each hyperparameter."""
-    labels = _unique({name: column(name) for name in params}, {*COLUMNS, INSIDE, LACKING})
-    assert not (COLUMNS | {INSIDE, LACKING}) & {*labels.values()}, (
-        "a column of ours would hide a hyperparameter"
-    )
+def _labels(params: Iterable[str], first: Iterable[str] = ()) -> dict[str, str]:
+    """Name the column of each hyperparameter; the `first` columns are ours in this table alone."""
+    ours = {*COLUMNS, INSIDE, LACKING, *first}
+    labels = _unique({name: column(name) for name in params}, {*ours})
+    assert not ours & {*labels.values()}, "a column of ours would hide a hyperparameter"
     return labels
 
 

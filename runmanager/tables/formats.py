@@ -14,7 +14,7 @@ import pandas as pd
 
 from runmanager.core import files
 from runmanager.core.files import strict_json
-from runmanager.core.goal import Goal, parse_goal
+from runmanager.core.goal import Goal, is_larger_better, parse_goal
 from runmanager.core.outcome import LEADING, Status
 from runmanager.core.values import COLUMNS, decode, encode, plain, text
 from runmanager.core.wording import printable
@@ -96,8 +96,8 @@ def load_table(
         table: A file whose name ends in ``.csv``, ``.json`` or ``.parquet``; or a DataFrame, a row per run.
         hyperparameters: The columns that are hyperparameters; needed for tables that do not name their
             hyperparameters. By default, `load_table` uses the names in the file. For a file without names, it
-            uses the columns after `run duration`, except columns that runmanager writes, and columns whose
-            names end in loss or accuracy.
+            uses the columns between `status` and `epochs`, or else after `run duration`, except columns that
+            runmanager writes, and columns whose names are those of metrics.
         repeats: The hyperparameters that only repeat a setting, as in `best`; their columns need not be among
             `hyperparameters`.
         goal: The goal, or several goals, as in `best`.
@@ -202,7 +202,7 @@ def _loaded(path: str | os.PathLike[str], hyperparameters: Sequence[str] | None)
         problem = f"{os.fspath(path)!r} holds no table that export() or the tutorial wrote: {error}"
         raise InvalidArgumentError([problem]) from error
     if hyperparameters is None:
-        hyperparameters = _after_durations(list(columns)) if stored is None else stored[HYPERPARAMETERS]
+        hyperparameters = _likely_names(list(columns)) if stored is None else stored[HYPERPARAMETERS]
     for name in LEADING:
         if name in columns and all(isinstance(value, int) for value in columns[name]):
             columns[name] = [float(value) for value in columns[name]]  # a hand-written file may have 1 for 1.0
@@ -261,7 +261,12 @@ def _values(column: "pd.Series[Any]") -> list[Any]:
     return column.astype("object").where(column.notna(), pd.NA).tolist()
 
 
-def _after_durations(names: list[str]) -> list[str]:
+def _likely_names(names: list[str]) -> list[str]:
+    """Return the columns of a file that are hyperparameters by their place in our tables."""
+    if {"status", "epochs"} <= {*names} and (
+        of_runs := names[names.index("status") + 1 : names.index("epochs")]
+    ):
+        return [name for name in of_runs if name not in COLUMNS and is_larger_better(name) is None]
     after = names[names.index("run duration") + 1 :] if "run duration" in names else []
     return [name for name in after if name not in COLUMNS and not name.endswith(("loss", "accuracy"))]
 
@@ -307,13 +312,14 @@ def _from_csv(content: bytes) -> tuple[Columns, Mapping[str, Any] | None]:
     )  # fmt: skip
     names = [str(_read_cell(name)) if name.startswith(("'", '"')) else name for name in cells.iloc[0]]
     texts = {name: cells[index].iloc[1:].tolist() for index, name in enumerate(names)}
-    described = next(iter(texts.pop(HYPERPARAMETERS, ())), None)
+    described = next(iter(texts.pop(HYPERPARAMETERS, ())), "")
     if names[0] in ("", "Unnamed: 0"):  # the index in the tutorial's file
         del texts[names[0]]
     columns = {name: [_read_cell(text) for text in column] for name, column in texts.items()}
     if "error" in columns:
         columns["error"] = ["" if value is pd.NA else value for value in columns["error"]]
-    return columns, json.loads(described) if described else None
+    said = json.loads(described) if described.startswith(("{", "[")) else described.split()
+    return columns, (said if isinstance(said, dict) else {HYPERPARAMETERS: said}) if described else None
 
 
 def _read_cell(cell: str) -> Any:

@@ -94,6 +94,18 @@ def test_lost_repeats_have_no_value_and_are_counted():
     assert ranked["failed repeats"].tolist() == [1, 0]
 
 
+def test_losses_are_named_by_the_hyperparameter_that_only_the_lost_runs_have():
+    rows = [{"lr": lr, "seed": seed, "f1": lr, "status": "completed"} for lr in (0.1, 0.2) for seed in range(3)]
+    rows.append({"lr": 0.2, "wd": 0.1, "seed": 0, "f1": math.nan, "status": "failed"})
+    runs = load_table(pd.DataFrame(rows), hyperparameters=["lr", "wd", "seed"], goal="max:f1")
+
+    assert "lr=0.2 wd=0.1 lost 1 of 1 seed (failed)" in str(verdict(runs))
+    failed = runs[runs["lr"] == 0.2].assign(status=["failed"] * 4)
+    only = pd.concat([runs[runs["lr"] == 0.1], failed])
+    only.attrs = runs.attrs
+    assert "lr=0.2 lost all 4 seeds (failed)" in str(verdict(only, "lr"))
+
+
 def test_means_that_differ_by_rounding_are_a_tie_and_both_are_named():
     scores = {0.2: (0.1, 0.2, 0.3), 0.1: (0.3, 0.2, 0.1)}
     rows = [{"lr": lr, "seed": seed, "f1": scores[lr][seed]} for lr in scores for seed in range(3)]

@@ -51,6 +51,18 @@ def test_an_experiment_has_a_row_for_each_step_of_its_runs(root):
     assert steps["step_loss"].tolist() == [0.1, 0.2, 0.1, 0.2, 0.2, 0.4, 0.2, 0.4]
 
 
+def test_the_number_of_a_step_is_not_a_hyperparameter_of_that_name(root):
+    manager = RunManager("third", tensorboard=False, display=False)
+    with manager.run({"step": 7}):
+        for _ in manager.epochs(2):
+            manager.log(step_loss=0.5)
+
+    steps = load_steps("runs/third")
+
+    assert steps["step"].tolist() == [1, 2]
+    assert steps["step (hyperparameter)"].tolist() == [7, 7]
+
+
 def test_a_root_of_several_experiments_names_them(root):
     steps = load_steps()
 

@@ -103,6 +103,15 @@ def test_runs_without_a_hyperparameter_have_it_missing(tmp_path):
     table = load_results(tmp_path)
 
     assert (table["n"].isna().tolist(), table["name"].isna().tolist()) == ([False, True], [True, False])
+    write(tmp_path, {"lr": 0.1, "wd": 0.1}, losses=(), error=ValueError("in the first epoch"))
+    assert load_results(tmp_path)["wd"].isna().tolist() == [True, True]
+
+
+def test_a_goal_never_takes_the_place_of_a_hyperparameter(tmp_path):
+    write(tmp_path, {"lr": 0.1}, val_f1=0.5)
+    write(tmp_path, {"lr": 0.1, "val_f1": 3})
+
+    assert load_runs(tmp_path)["val_f1"].tolist() == [0.5, 3]
 
 
 def test_a_column_never_takes_the_place_of_a_hyperparameter(tmp_path):
