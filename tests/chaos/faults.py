@@ -100,9 +100,9 @@ def _replace(owner: Any, name: str, value: Any) -> None:
 def _checkpoint_under_its_final_name() -> None:
     atomic = files.write_file
 
-    def write(path: Path, content: Any, previous: Path | None = None) -> None:
+    def write(path: Path, content: Any, previous: Path | None = None, **options: Any) -> None:
         if previous is None:
-            atomic(path, content)
+            atomic(path, content, **options)
             return
         with path.open("wb") as file:
             digest, saved = content
