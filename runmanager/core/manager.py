@@ -947,6 +947,9 @@ class Manager:
 
     def _device_of(self, params: Mapping[str, Any], network: nn.Module | None) -> torch.device:
         """Move a network to the run's device, and return it; without a device, it is the network's."""
+        if network is not None and not callable(getattr(network, "parameters", None)):
+            rule = f"network must be a torch.nn.Module, got {type(network).__name__}"
+            raise InvalidArgumentError([f"{rule}: write manager.run(run, network, loader)"])
         devices = torch_devices.devices_of(network)
         of_network = next(iter(devices)) if len(devices) == 1 else "cpu"
         device = ranks.device_of_rank(params.get("device", of_network))

@@ -140,10 +140,20 @@ def test_a_hook_in_the_wrong_place_says_what_to_do_instead(manager, calls, named
     assert named in str(caught.value)
 
 
-@pytest.mark.parametrize("run", [0.1, {"learning rate": 1}, {"device": "gpu"}])
-def test_a_run_that_cannot_be_recorded_is_refused_before_anything_is_written(manager, tmp_path, run):
-    with pytest.raises(GridError):
-        manager.begin_run(run)
+@pytest.mark.parametrize(
+    ("run", "network", "named"),
+    [
+        (0.1, None, "0.1"),
+        ({"learning rate": 1}, None, "learning rate"),
+        ({"device": "gpu"}, None, "gpu"),
+        (RUN, batches_of(), r"manager\.run\(run, network, loader\)"),
+    ],
+)
+def test_a_run_that_cannot_be_recorded_is_refused_before_anything_is_written(
+    manager, tmp_path, run, network, named
+):
+    with pytest.raises(GridError, match=named):
+        manager.begin_run(run, network)
 
     assert list(tmp_path.iterdir()) == []
 
