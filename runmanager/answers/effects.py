@@ -84,7 +84,7 @@ def effects(
         1   lr  0.01  2  0.50  0.0        1.0
     """
     check_table(runs)
-    value = goals_of(runs, goal)[0].metric
+    value = goals_of(runs, f"max:{goal}" if goal in runs else goal)[0].metric  # the direction does not matter
     check_comparable(runs, [], [])
     check_table(runs, needs_axes=True)
     averaged, is_assumed = repeats_of(runs, repeats)

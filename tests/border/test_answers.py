@@ -374,6 +374,8 @@ def test_effects_have_the_mean_of_each_value_and_the_explained_share():
     ].first()
     assert shares["lr"] == pytest.approx(100 / 101)
     assert shares.sum() == pytest.approx(1)
+    entropies = table([{**row, "entropy": row["f1"]} for row in rows], ["lr", "width"], repeats=())
+    assert effects(entropies, "entropy")["mean"].equals(result["mean"])  # no direction is needed
 
 
 def test_importances_of_a_sample_put_first_what_matters():
