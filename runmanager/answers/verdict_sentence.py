@@ -249,7 +249,7 @@ def gap_of(lead: Lead) -> str:
     >>> gap_of(Lead(8, 0.137, 0.1, 0.003, 0.27, 30.0, 20.0, 8))
     '0.14 (0.003 to 0.27)'
     >>> gap_of(Lead(8, 0.14, 0.1, 0.0, 0.3, 30.0, 20.0, 8))
-    '0.1 (above 0, at most 0.3)'
+    '0.14 (above 0, at most 0.30)'
     """
     if not math.isfinite(lead.high - lead.low):
         return two_digits(lead.mean)

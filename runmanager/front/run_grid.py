@@ -41,7 +41,6 @@ from runmanager.search.halving import SuccessiveHalving
 from runmanager.search.optuna_pruner import pruner_of
 from runmanager.search.optuna_search import OptunaSearch
 from runmanager.tables import results_files
-from runmanager.tables.steps import missing_goal
 from runmanager.tensorboard import hparams
 from runmanager.tensorboard.event_options import TensorBoard
 from runmanager.user_code import user_frames
@@ -401,6 +400,8 @@ class Tables:
             end_abandoned(folder, outcome)
         design = self.loop.design
         if design.goal and self._is_first and outcome.status is Status.COMPLETED:
+            from runmanager.tables.steps import missing_goal  # imports numpy
+
             self._is_first = False
             if sentence := missing_goal(design.all_goals, folder):
                 self.loop.say(f"! {sentence}")

@@ -176,16 +176,6 @@ def test_a_figure_of_matplotlib_is_kept_as_png(manager):
     assert b"<svg" in (manager.folder / "artifacts" / "axes.svg").read_bytes()
 
 
-def test_a_figure_named_with_a_dot_says_what_to_write(manager):
-    figure = pytest.importorskip("matplotlib.figure").Figure()
-
-    def keep():
-        with pytest.raises(InvalidArgumentError, match=r"write 'v1\.2\.png'"):
-            manager.artifact(figure, "plots/v1.2")
-
-    train(manager, after=keep)
-
-
 def test_files_folders_texts_and_what_saves_itself_are_kept(manager, tmp_path):
     (tmp_path / "given" / "deep").mkdir(parents=True)
     (tmp_path / "given" / "deep" / "a.csv").write_text("1")
