@@ -76,7 +76,7 @@ _BY_RUNS: dict[tuple[str, str], tuple[str, str | None]] = {}
 
 def fingerprint(train: Callable[..., Any], data: Any = None, runs: Iterable[Run] = ()) -> Fingerprint:
     """Compute the fingerprint of a training function, of its data, and of the hyperparameters of runs."""
-    of_data = Reached(is_data=True)
+    of_data = Reached(is_data=True, most_objects=sys.maxsize)
     if data is not None:
         of_data.texts |= _files_of(data)
         of_data.reach("data", data)
@@ -130,19 +130,27 @@ class Source:
         fresh: Name -> item or attribute -> why it differs at each start; "" is the whole, "*" the texts in it.
     """
 
-    def __init__(self, values: Mapping[str, Any], body: Iterable[ast.stmt]) -> None:
-        self.values, self.body, is_seeded = values, [*body], False
+    is_seeded = False
+
+    def __init__(
+        self, values: Mapping[str, Any], body: Iterable[ast.stmt], outer: "Source | None" = None
+    ) -> None:
+        self.values, self.body = values, [*body]
         self.bindings: dict[str, list[ast.stmt]] = {}
         self.fresh: dict[str, dict[str, str]] = {}
+        if outer:
+            self.is_seeded = outer.is_seeded
+            self.bindings |= {name: [*nodes] for name, nodes in outer.bindings.items()}
+            self.fresh |= {name: {**parts} for name, parts in outer.fresh.items()}
         whole = {*self.body}  # a statement in a block may be skipped
         for node in _simple(self.body):
             text = "" if isinstance(node, (*_DEFINITIONS, *_IMPORTS)) else unparsed(node)
-            is_seeded |= "seed(" in text
+            self.is_seeded |= "seed(" in text
             parts = {name for name, part in _assigned(node) if part}  # self.n = n takes nothing from self
             words = {*re.findall(r"\w+", text)} - parts
             causes = [why for word in words for why in self.fresh.get(word, {}).values()]
             why = _CLOCKS if _CLOCK.search(text) else ""
-            if _UNSEEDED in causes or (not why and not is_seeded and _RANDOM.search(text)):
+            if _UNSEEDED in causes or (not why and not self.is_seeded and _RANDOM.search(text)):
                 why = _UNSEEDED
             for name, part in _assigned(node):
                 if not part and node in whole and not isinstance(node, ast.AugAssign):
@@ -166,7 +174,8 @@ class Source:
         nodes = [
             node for name in names for node in self.definitions.get(name, ()) if isinstance(node, _FUNCTIONS)
         ]
-        return Source({**self.values, **values}, itertools.chain(self.body, *(node.body for node in nodes)))
+        body = itertools.chain.from_iterable(node.body for node in nodes)
+        return Source({**self.values, **values}, body, outer=self)
 
     @functools.cached_property
     def effects(self) -> list[ast.stmt]:
@@ -269,7 +278,9 @@ class Reached:
             if blind - {_CLOCKS}:
                 self.named[label] = ", ".join(sorted(blind))
             if nodes and (blind or _is_code(value)):  # step = scaled(step, 2)
-                self.read_source(self.statements, root, nodes, source)
+                # args.folder = f"runs/{time()}" says nothing about the rest of args
+                of_item = [node for node in nodes if item and (root, item) in _assigned(node)]
+                self.read_source(self.statements, root, of_item if why and of_item else nodes, source)
 
     def read_source(self, texts: dict[str, str], name: str, nodes: Iterable[ast.AST], source: Source) -> None:
         """Compare statements, functions or classes, and what they read by name."""
@@ -302,24 +313,33 @@ class Reached:
                     self.homes.update({} if self.homes else _homes_of_values())
                     home = self.homes.get(id(value), home)
                 first, items = attributes.partition(".")[0], _items(value) or {}
-                if first in items and not {first, "", "*"} & home[1].fresh.get(home[0], {}).keys():
+                fresh = home[1].fresh.get(home[0], {}).keys()
+                if first in items and not {first, "", "*"} & fresh:
                     self.text(type(value))
-                    self.read(f"{name}.{first}", items[first], home)
+                    self.read(f"{name}.{first}", items[first], None if fresh else home)
                 else:
                     self.read(name, value, home)
 
-    def _read_part(self, part: Any) -> None:
+    def _read_part(self, part: Any) -> None:  # noqa: C901 - one for each kind of part
         """Compare the source of a function or a class, what it reads, and the attributes of a function."""
         source, code = scope_of(part), part.__code__ if isinstance(part, types.FunctionType) else None
         name = (
             code.co_qualname if code else getattr(part, "__qualname__", "")
         )  # functools.wraps copies the other
-        for member, value in getattr(part, "__dict__", {}).items() if not isinstance(part, type) else ():
+        members = {**getattr(part, "__dict__", {})}
+        if isinstance(part, type):  # what is assigned outside it, as by setattr, has no statement
+            names = members.keys() - fresh_attributes(part) - (source or _NOWHERE).fresh.get(name, {}).keys()
+            kinds = (*_PLAIN, *_CONTAINERS)
+            members = {member: members[member] for member in names if isinstance(members[member], kinds)}
+        for member, value in members.items():
             if member == "__wrapped__":
                 self._waiting.append(value)
             elif not member.startswith("_"):
                 self.read(f"{name}.{member}", value)
-        if not source:
+        if not source:  # a function of a library that calls one of the user
+            for cell, inside in _cells(part).items() if code else ():
+                if isinstance(inside, _CODE) and scope_of(inside):
+                    self.read(cell, inside)
             return
         names = name.split(".")
         self.roots.add((id(source), names[0]))
@@ -482,8 +502,15 @@ def names_read(text: str) -> tuple[str, ...]:
         symbols = [symbol for symbol in table.get_symbols() if symbol.is_referenced()]
         free |= {symbol.get_name() for symbol in symbols if is_outside or symbol.is_global()}
         tables += table.get_children()
-    chains = set(re.findall(r"(?<![\w.])[^\W\d][\w.]*", text))  # also of words in a text, which is harmless
-    return tuple(sorted(chain for chain in chains if chain.partition(".")[0] in free))
+    chains, inner = set(), set()
+    for node in [*ast.walk(ast.parse(text))]:  # an attribute comes before what it is of
+        if isinstance(node, ast.Attribute):
+            inner.add(node.value)
+        elif not isinstance(node, ast.Name) or isinstance(node.ctx, ast.Store):
+            continue
+        chain = re.match(r"[\w.]+", ast.unparse(node)) if node not in inner else None
+        chains |= {chain[0]} if chain and chain[0].partition(".")[0] in free else set()
+    return tuple(sorted(chains))
 
 
 def short_hash(content: str) -> str:
@@ -532,11 +559,8 @@ def _items(value: Any, *, is_exact: bool = False) -> dict[str, Any] | None:
     if isinstance(value, dict):
         items = items | value
     elif kind is not types.SimpleNamespace:
-        names = (
-            "__reduce__",
-            "__reduce_ex__",
-            "__getstate__",
-        )  # without them, pickle stores the attributes alone
+        # without them, pickle stores the attributes alone
+        names = ("__reduce__", "__reduce_ex__", *(() if scope_of(kind) else ("__getstate__",)))
         is_plain = all(getattr(kind, name) is getattr(object, name) for name in names)
         if not is_plain or kind in copyreg.dispatch_table or isinstance(value, (*_CONTAINERS, *_PLAIN, *_CODE)):
             return None

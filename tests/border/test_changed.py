@@ -78,6 +78,11 @@ AGAIN = {  # program; "v1" becomes "v2"
     "        step(r, m, self.w)\ntrain = T('v1').fit\n",
     "lock beside a value": "class T:\n    def __init__(self):\n        self.lock, self.n = "
     "threading.Lock(), 'v1'\nX = T()\n" + X,
+    "class set": "class X:\n    n = 1\nfor name in ['n']:\n    setattr(X, name, 'v1')\n" + READS.format("X.n"),
+    "wrapper of a library": READS.format("'v1'") + "library = {'__name__': 'library'}\n"
+    "exec('def wrap(f):\\n    return lambda run, manager: f(run, manager)', library)\n"
+    "train = library['wrap'](train)\n",
+    "long data": "X = DATA = [0] * 1_000_001 + ['v1']\n" + READS.format("1"),
 }  # fmt: skip
 SAID = {  # nothing is executed again, and the line has this text
     "S7 module-level seed": ("torch.manual_seed(int('v1'[1]))\n" + READS.format(1), "statements of program"),
@@ -109,6 +114,12 @@ NONE = {
     "address in a compiled function": "@torch.compiler.disable\ndef f(x):\n    return x\n# v1\n"
     + READS.format("f(1)"),
     "annotation": "def train(run, manager: 'v1'):\n    step(run, manager)\n",
+    "clock among arguments": "import argparse\nX = argparse.ArgumentParser().parse_args([])\nX.lr = 1\n"
+    "X.out = f'{time.time()}'\n# v1\n" + READS.format("X.lr, X"),
+    "name in a text": "class N:\n    pass\nX = N()\nX.n, X.other = 1, 'v1'\n"
+    + READS.format("'X', dict(X=X.n)"),
+    "clock in a state": "class N:\n    def __init__(self):\n        self.start = time.time()\n"
+    "    def __getstate__(self):\n        return {**vars(self)}\nX = N()\n# v1\n" + X,
 }
 
 

@@ -376,7 +376,7 @@ def test_names_of_several_cells_count_by_the_last_one_that_binds_them(in_a_noteb
     other = in_a_notebook(*cells, "act = torch.nn.GELU()")
     assert fingerprint_changes(before, other)[0].startswith("act was ")
     other = in_a_notebook(*cells, "class Setting:\n    lr = 2\n")
-    assert fingerprint_changes(before, other) == ["source of Setting"]
+    assert fingerprint_changes(before, other) == ["source of Setting", "Setting.lr was 1, is 2"]
 
 
 def test_a_function_without_a_source_is_named_and_its_change_is_not_noticed():
