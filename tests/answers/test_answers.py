@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 from runmanager import importances, load_runs, write_report
 from runmanager.answers.answers import answers_of
 from runmanager.answers.conclusion import conclude
+from runmanager.answers.ranking import ranking_of
 from runmanager.answers.sentences import capital
 from runmanager.cli.app import app
 from runmanager.core.experiment import Design, Experiment
@@ -324,7 +325,7 @@ def test_what_matters_is_the_same_everywhere(surfaces):
     assert matters in surfaces.panel
     assert matters in surfaces.notebook
     assert ("matters " in surfaces.panel.split(" next ")[0]) == bool(matters)
-    goals = answers_of(load_runs(surfaces.path)).ranking.goals if "alone changes" in matters else ()
+    goals = ranking_of(load_runs(surfaces.path)).goals if "alone changes" in matters else ()
     for surface in (surfaces.panel, surfaces.notebook, surfaces.all_text):
         assert all(f" alone changes {goal.metric} by " in surface for goal in goals)
     bars = next((element for element in surfaces.page.iter() if element.get("id") == "changes"), None)
@@ -348,7 +349,7 @@ def test_the_time_is_the_same_everywhere(surfaces):
 def test_the_count_of_ranked_runs_is_the_same_everywhere(surfaces):
     if not surfaces.best:
         return
-    findings = answers_of(load_runs(surfaces.path)).ranking
+    findings = ranking_of(load_runs(surfaces.path))
     said = surfaces.panel, surfaces.notebook, call("best", surfaces.path)[1]
 
     number, total = len(findings.settings), len(findings.all_settings)
