@@ -328,9 +328,11 @@ class Reached:
         )  # functools.wraps copies the other
         members = {**getattr(part, "__dict__", {})}
         if isinstance(part, type):  # what is assigned outside it, as by setattr, has no statement
-            names = members.keys() - fresh_attributes(part) - (source or _NOWHERE).fresh.get(name, {}).keys()
-            kinds = (*_PLAIN, *_CONTAINERS)
-            members = {member: members[member] for member in names if isinstance(members[member], kinds)}
+            fresh = fresh_attributes(part) | (source or _NOWHERE).fresh.get(name, {}).keys()
+            members = {
+                member: value for member, value in members.items()
+                if member not in fresh and isinstance(value, _PLAIN + _CONTAINERS)
+            }  # fmt: skip
         for member, value in members.items():
             if member == "__wrapped__":
                 self._waiting.append(value)

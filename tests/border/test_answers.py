@@ -565,7 +565,7 @@ def test_each_setting_is_compared_with_a_base():
     seeds_of = pd.DataFrame(rows).pivot_table(index="seed", columns=["augment", "norm"], values="f1")
     expected = seeds_of[True, "none"] - seeds_of[True, "batch"]
     assert by_norm.loc["none", "difference"] == pytest.approx(expected.mean())
-    low, high = by_norm.loc["none", ["low", "high"]].astype(float)
+    low, high = map(float, by_norm.loc["none", ["low", "high"]].to_numpy())
     assert low < expected.mean() < high < 0
     assert "all 2 intervals hold together" in show(result).caption
 
