@@ -406,7 +406,7 @@ def make_plan(
         before = start = read_run(replace(folder, is_changed=False))
         folder = before.folder  # noqa: PLW2901 - it is marked again if it waits again
         differences = context.changes_since(before, of_results=digests) if before.start else []
-        if differences and before.error and before.status is Status.COMPLETED and not keep_changed:
+        if differences and before.error and not keep_changed:
             # a later attempt, which failed before its first epoch, may have begun with the present code
             later = read_run(replace(folder, since=before.start.get("attempt", 0)))
             if not context.changes_since(later, of_results=digests):

@@ -101,6 +101,8 @@ def read_run(folder: RunFolder, damaged: list[str] | None = None) -> RunResult:
         damaged.append(f"{folder.path} (no table has room for the metrics of its {len(records)} epochs)")
         records = []
     last = counting[-1]
+    # a later one without an epoch may have begun with other code than the epochs
+    of_epochs = next((attempt for attempt in reversed(counting) if attempt.epochs), last)
     error = last.outcome.error if last.outcome else folder.unavailable
     status = last.outcome.status if last.outcome else _status_of_process(folder, last)
     for attempt in attempts:  # a later attempt may have failed without changing the state
@@ -113,7 +115,7 @@ def read_run(folder: RunFolder, damaged: list[str] | None = None) -> RunResult:
     for attempt in current:
         loaded |= attempt.loaded
     return RunResult(
-        folder, Status.CHANGED if folder.is_changed else status, records, num_attempts, error, last.start,
+        folder, Status.CHANGED if folder.is_changed else status, records, num_attempts, error, of_epochs.start,
         mixed=any(attempt.start.get("mixed") or attempt.end.get("mixed") for attempt in counting),
         jobs=max([1, *(attempt.start.get("jobs", 1) for attempt in current)]),
         peak_memory=max((a.end["peak_memory"] for a in current if "peak_memory" in a.end), default=None),

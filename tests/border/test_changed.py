@@ -422,6 +422,23 @@ def test_an_interrupted_run_goes_on_with_other_code_only_if_that_is_said(begin, 
     assert (table(), scores()) == (runs, values)
 
 
+def test_epochs_of_other_code_are_not_continued_after_an_attempt_that_failed_without_one(begin):
+    loop = "        for epoch in manager.epochs("
+    fails = f"        if Path('fail').exists() and run.lr == 2:\n            raise ValueError\n{loop}"
+    short = [("MINUTES = 20", "MINUTES = 1"), (loop, fails)]
+    Path("stop").touch()
+    assert begin(short)[0] == 9
+    Path("stop").rename("fail")
+
+    for _ in range(2):
+        assert begin([*short, *SCORE])[0] == 1
+        assert (table()[1], scores()) == (["failed", 2, False], [5.0, 5.0, 2.0])
+    Path("fail").unlink()
+
+    assert begin([*short, *SCORE], "retry_failed=True")[0] == 0
+    assert (table()[1], scores()) == (["completed", 3, False], [5.0, 5.0, 10.0, 10.0])
+
+
 def test_the_code_of_a_library_in_a_folder_of_its_own_does_not_count(begin):
     library = Path("libs/scaling.py")  # as `pip install --target libs` leaves it
     Path("libs/scaling-1.0.dist-info").mkdir(parents=True)
