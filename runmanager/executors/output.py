@@ -100,18 +100,19 @@ class _Output:
     def end(self) -> None:
         """Give both streams back, show the rest, and remove a file without output."""
         self._is_over.set()
-        for name, stream, saved in zip(("stdout", "stderr"), self._streams, self._saved, strict=True):
+        for stream, saved in zip(self._streams, self._saved, strict=True):
             _flush(stream.before)
             with self._lock:
                 os.dup2(saved, stream.number)
+        self._thread.join()
+        self._show()  # not on the user's streams: what a closed pipe refuses would fail again at the exit
+        for name, stream in zip(("stdout", "stderr"), self._streams, strict=True):
             if getattr(sys, name) is stream:  # the run may have set another one
                 setattr(sys, name, stream.before)
             beneath, stream.screen, stream.beneath = stream.beneath, stream.before, stream.before
             if not isinstance(beneath, _Aside):
                 with suppress(OSError):
                     beneath.close()
-        self._thread.join()
-        self._show()
         if not self._seen:
             with suppress(OSError):
                 self._path.unlink()
