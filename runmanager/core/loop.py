@@ -409,7 +409,7 @@ def make_plan(
         if differences and before.error and not keep_changed:
             # a later attempt, which failed before its first epoch, may have begun with the present code
             later = read_run(replace(folder, since=before.start.get("attempt", 0)))
-            if not context.changes_since(later, of_results=digests):
+            if later.start and not context.changes_since(later, of_results=digests):
                 start, differences = later, []
         if not differences:
             differences = [f"files of {path} (executed again)" for path in start.loaded if path in again]
