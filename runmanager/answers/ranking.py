@@ -274,12 +274,12 @@ def in_rank(tiers: Sequence[tuple[bool, ...]], scores: Sequence[Sequence[float]]
     """
 
     def key(index: int) -> tuple[tuple[bool, ...], list[float]]:
-        return tiers[index], [math.inf if math.isnan(score) else -rounded(score) for score in scores[index]]
+        return tiers[index], [math.inf if math.isnan(score) else -_rounded(score) for score in scores[index]]
 
     return sorted(range(len(tiers)), key=key)
 
 
-def rounded(number: float) -> float:
+def _rounded(number: float) -> float:
     """Round a mean to the digits that do not depend on the order of summation."""
     return float(f"{number:.{_DIGITS - 1}e}")
 
@@ -290,7 +290,7 @@ def is_same(one: float, other: float) -> bool:
     >>> is_same((0.1 + 0.2 + 0.3) / 3, (0.3 + 0.2 + 0.1) / 3), is_same(0.5, 0.5000001)
     (True, False)
     """
-    return rounded(one) == rounded(other) or (math.isnan(one) and math.isnan(other))
+    return _rounded(one) == _rounded(other) or (math.isnan(one) and math.isnan(other))
 
 
 def front_of(scores: Numbers) -> list[int]:
@@ -299,7 +299,7 @@ def front_of(scores: Numbers) -> list[int]:
     >>> front_of(np.array([[1.0, 1.0], [2.0, 0.0], [0.0, 0.5], [1.0, 1.0]]))
     [0, 1, 3]
     """
-    scores = np.array([[rounded(score) for score in row] for row in scores.tolist()])
+    scores = np.array([[_rounded(score) for score in row] for row in scores.tolist()])
     rows = np.flatnonzero(np.isfinite(scores).all(axis=1))
     order = rows[np.lexsort(-scores[rows].T[::-1])]  # sorted so that a later row never dominates an earlier one
     front: list[int] = []
