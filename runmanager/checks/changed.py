@@ -8,7 +8,6 @@ import hashlib
 import inspect
 import itertools
 import linecache
-import operator
 import os
 import re
 import symtable
@@ -97,7 +96,7 @@ def fingerprint(train: Callable[..., Any], data: Any = None, runs: Iterable[Run]
         of_runs = (str(getattr(train, "__module__", "")), name)
         left, before = _BY_RUNS.get(of_runs, ("", None))
         if text != left:  # the user's, who may also set it to the one left later
-            _BY_RUNS.pop(of_runs, ("", None))
+            _BY_RUNS.pop(of_runs, None)
             before = text
         if before is not None:
             values[name] = before
@@ -323,9 +322,8 @@ class Reached:
     def _read_part(self, part: Any) -> None:  # noqa: C901 - one for each kind of part
         """Compare the source of a function or a class, what it reads, and the attributes of a function."""
         source, code = scope_of(part), part.__code__ if isinstance(part, types.FunctionType) else None
-        name = (
-            code.co_qualname if code else getattr(part, "__qualname__", "")
-        )  # functools.wraps copies the other
+        # the name of the code, as functools.wraps copies the other
+        name = code.co_qualname if code else getattr(part, "__qualname__", "")
         members = {**getattr(part, "__dict__", {})}
         if isinstance(part, type):  # what is assigned outside it, as by setattr, has no statement
             fresh = fresh_attributes(part) | (source or _NOWHERE).fresh.get(name, {}).keys()
@@ -415,9 +413,8 @@ class Reached:
         elif kind in (set, frozenset):
             texts = sorted(self.text(item, depth) for item in value)
         else:
-            reduced: Any = (copyreg.dispatch_table.get(kind) or operator.methodcaller("__reduce_ex__", 4))(
-                value
-            )
+            reduce = copyreg.dispatch_table.get(kind)
+            reduced: Any = reduce(value) if reduce else value.__reduce_ex__(4)
             parts = [reduced] if isinstance(reduced, str) else [part for part in reduced if part is not None]
             texts = [self.text([*part] if hasattr(part, "__next__") else part, depth) for part in parts]
         opening, closing = _BRACKETS.get(kind, (f"{self.text(kind, depth)}(", ")"))

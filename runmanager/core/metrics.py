@@ -140,12 +140,10 @@ class EpochSums:
         self._of_labels: list[int] = []
         # in other loops, a name that came before the first size belongs to the next size, else to the last one
         self._size: int | None = None  # the last size
-        self._first: dict[
-            str, int
-        ] = {}  # name -> the number of batches before it came, 0 before the first size
-        self._usual: dict[
-            str, int
-        ] = {}  # name -> its number of values in each batch, where several are doubtful
+        # name -> the number of batches before it came, 0 before the first size
+        self._first: dict[str, int] = {}
+        # name -> its number of values in each batch, where several are doubtful
+        self._usual: dict[str, int] = {}
         # in both, a loss without a size waits for the labels of the same number
         self._num_losses = 0
         self._sizes: list[int] = []  # of all labels
