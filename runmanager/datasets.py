@@ -2,11 +2,12 @@
 
 import gzip
 import hashlib
+import zlib
 from collections.abc import Mapping
+from contextlib import suppress
 from os import PathLike
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from runmanager.core.loaders import ImageTensors
@@ -18,14 +19,14 @@ CLASSES = (
 )  # fmt: skip
 
 
-# file without .gz -> SHA-256 of the .gz file; images before labels
+# file -> SHA-256 of its unpacked content; images before labels
 _TRAIN = {
-    "train-images-idx3-ubyte": "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
-    "train-labels-idx1-ubyte": "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
+    "train-images-idx3-ubyte": "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
+    "train-labels-idx1-ubyte": "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
 }
 _TEST = {
-    "t10k-images-idx3-ubyte": "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
-    "t10k-labels-idx1-ubyte": "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
+    "t10k-images-idx3-ubyte": "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
+    "t10k-labels-idx1-ubyte": "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
 }
 
 
@@ -34,8 +35,8 @@ def fashion_mnist(
 ) -> ImageTensors:
     """Load Fashion-MNIST as tensors.
 
-    The files are the files of ``torchvision.datasets.FashionMNIST(root)``. Every file is verified;
-    torchvision downloads missing or damaged files.
+    The files are the files of ``torchvision.datasets.FashionMNIST(root)``, unpacked or as ``.gz``. Every file
+    is verified; torchvision downloads missing or damaged files.
 
     Source: Xiao, Rasul and Vollgraf (2017), https://github.com/zalandoresearch/fashion-mnist, MIT licence.
 
@@ -62,7 +63,8 @@ def fashion_mnist(
             f"the {'training' if train else 'test'} set has 1 to {most} images, got {size}"
         )
     raw = Path(root) / "FashionMNIST" / "raw"
-    if damaged := _damaged(raw, files):
+    contents = _intact(raw, files)
+    if damaged := [name for name in files if name not in contents]:
         try:
             from torchvision.datasets import FashionMNIST
 
@@ -71,29 +73,29 @@ def fashion_mnist(
             FashionMNIST(str(root), download=True)
         except Exception as error:
             raise RunManagerError(f"{_advice(raw, damaged)} ({error})") from error
-        if damaged := _damaged(raw, files):
+        contents = _intact(raw, files)
+        if damaged := [name for name in files if name not in contents]:
             raise RunManagerError(_advice(raw, damaged))
-    contents = [gzip.decompress((raw / f"{name}.gz").read_bytes()) for name in files]
     # the headers have 16 and 8 bytes
     images, labels = (
-        torch.from_numpy(np.frombuffer(bytearray(content[header:]), dtype=np.uint8))
-        for content, header in zip(contents, (16, 8), strict=True)
+        torch.frombuffer(contents[name], dtype=torch.uint8, offset=header)
+        for name, header in zip(files, (16, 8), strict=True)
     )
     images = images.reshape(most, 1, 28, 28)
     return ImageTensors(images, labels.long(), CLASSES).first(size or most)
 
 
-def _damaged(raw: Path, files: Mapping[str, str]) -> list[str]:
-    """Return the names of files that are not the original ones."""
-    damaged = []
+def _intact(raw: Path, files: Mapping[str, str]) -> dict[str, bytearray]:
+    """Return the contents of the files that are the original ones, each from itself or else its .gz file."""
+    contents: dict[str, bytearray] = {}
     for name, checksum in files.items():
-        try:
-            content = (raw / f"{name}.gz").read_bytes()
-        except OSError:
-            content = b""
-        if hashlib.sha256(content).hexdigest() != checksum:
-            damaged.append(name)
-    return damaged
+        for path in (raw / name, raw / f"{name}.gz"):
+            with suppress(OSError, EOFError, zlib.error):
+                content = path.read_bytes() if path.name == name else gzip.decompress(path.read_bytes())
+                if hashlib.sha256(content).hexdigest() == checksum:
+                    contents[name] = bytearray(content)
+                    break
+    return contents
 
 
 def _advice(raw: Path, damaged: list[str]) -> str:

@@ -115,6 +115,19 @@ def test_a_flipped_byte_in_a_gz_is_found(root, raw):
     assert str(caught.value).startswith(f"missing or damaged: {IMAGES}.gz;")
 
 
+def test_unpacked_files_are_read_if_they_are_the_original_ones(root, raw, downloads):
+    (raw / IMAGES).write_bytes(unpacked(IMAGES))
+    (raw / f"{IMAGES}.gz").unlink()
+    (raw / LABELS).write_bytes(unpacked(LABELS))
+    flip_a_byte(raw / LABELS)
+
+    dataset = fashion_mnist(root, train=False)
+
+    assert dataset.images.numpy().tobytes() == unpacked(IMAGES)[16:]
+    assert dataset.labels.to(torch.uint8).numpy().tobytes() == unpacked(LABELS)[8:]
+    assert downloads == []
+
+
 def test_damaged_training_files_do_not_matter_to_the_test_set(root, raw):
     for name in _TRAIN:
         (raw / f"{name}.gz").unlink()
