@@ -1,6 +1,7 @@
 """The histograms of a network's parameters and gradients, computed on their device and read in one transfer."""
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from math import isfinite
 
 import numpy as np
@@ -34,28 +35,31 @@ def statistics(values: Mapping[str, torch.Tensor]) -> dict[str, list[float]]:
     with torch.no_grad():
         for device in dict.fromkeys(tensor.device for tensor in values.values()):
             names = [name for name, tensor in values.items() if tensor.device == device]
-            pieces = {name: torch.split(values[name].reshape(-1), _AT_ONCE) for name in names}
-            read = torch.stack([_row(pieces[name]) for name in names]).tolist()
-            for name, row in zip(names, read, strict=True):
-                rows[name] = row
-                if not (isfinite(row[0]) and isfinite(row[1])):
-                    finite = [numbers for piece in pieces[name] if len(numbers := piece[piece.isfinite()])]
-                    rows[name] = _row(finite).tolist() if finite else []
+            rows |= zip(names, _rows([values[name].reshape(-1) for name in names]), strict=True)
+            for name in names:
+                if not (isfinite(rows[name][0]) and isfinite(rows[name][1])):
+                    finite = values[name][values[name].isfinite()]
+                    rows[name] = _rows([finite])[0] if len(finite) else []
     return {name: rows[name] for name in values if rows[name]}
 
 
-def _row(pieces: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Compute the statistics ``(4 + BINS,)`` of a tensor in pieces, on its device."""
-    double = torch.float32 if pieces[0].device.type == "mps" else torch.float64
-    exact = double if pieces[0].dtype == torch.float64 else torch.float32
-    ends = torch.stack([torch.stack(torch.aminmax(piece)) for piece in pieces]).to(exact)
-    low, high = ends[:, 0].min(), ends[:, 1].max()
-    width = (high / BINS - low / BINS).clamp_min(torch.finfo(exact).tiny)
-    sums, counts = [], []
-    for piece in pieces:
-        numbers = piece.to(double)
-        sums.append(torch.stack([numbers.sum(), numbers.square().sum()]))
-        positions = ((piece.to(exact) - low) / width).nan_to_num_(0).clamp_(0, BINS - 1)
-        counts.append(torch.bincount(positions.to(torch.uint8), minlength=BINS))
-    total, count = torch.stack(sums).sum(dim=0), torch.stack(counts).sum(dim=0)
-    return torch.cat([torch.stack([low, high]), total, count])
+def _rows(tensors: Sequence[torch.Tensor]) -> list[list[float]]:
+    """Return the statistics of tensors ``(n,)`` of one device, read at once."""
+    double = torch.float32 if tensors[0].device.type == "mps" else torch.float64
+    # cat finds the common type of half, single and double precision
+    ends = torch.cat([end.reshape(1) for tensor in tensors for end in torch.aminmax(tensor)]).to(double)
+    lows, highs = ends[::2], ends[1::2]
+    widths = (highs / BINS - lows / BINS).clamp_min(torch.finfo(double).tiny)
+    rows = [
+        reduce(torch.add, [_sums(piece.to(double), low, width) for piece in tensor.split(_AT_ONCE)])
+        for tensor, low, width in zip(tensors, lows, widths, strict=True)
+    ]
+    table: list[list[float]] = torch.cat([ends.reshape(-1, 2), torch.stack(rows)], dim=1).tolist()
+    return table
+
+
+def _sums(values: torch.Tensor, low: torch.Tensor, width: torch.Tensor) -> torch.Tensor:
+    """Compute sum, sum of squares and counts of buckets of doubles ``(n,)``."""
+    sums = torch.stack([values.sum(), values.dot(values)])
+    buckets = (values - low).div_(width).nan_to_num_(0).clamp_(0, BINS - 1).to(torch.uint8)
+    return torch.cat([sums, torch.bincount(buckets, minlength=BINS)])
