@@ -135,10 +135,15 @@ def _is_loader(value: Any) -> bool:
     return (is_users or isinstance(value, Dataset)) and not hasattr(value, "set_epoch")
 
 
-def _text_of(item: Any) -> str:
-    """Return a number, or a list or an array of numbers, as text; "" for other items."""
-    if isinstance(item, (np.ndarray, torch.Tensor)) and item.nbytes <= _MOST_NUMBERS:
-        item = item.tolist()
+def _text_of(item: Any) -> str | bytes:
+    """Return a number or a list of numbers as text, an array of numbers as bytes; "" for other items."""
+    if isinstance(item, (np.ndarray, torch.Tensor)) and not 0 < item.nbytes <= _MOST_NUMBERS:
+        return ""
+    if isinstance(item, np.ndarray):
+        return item.tobytes() if item.dtype.kind in "iuf" else ""
+    if isinstance(item, torch.Tensor):
+        numbers = item.detach().cpu().flatten().view(torch.uint8)
+        return numbers.numpy().tobytes() if item.dtype != torch.bool else ""
     first = item[0] if isinstance(item, list) and 0 < len(item) <= _MOST_NUMBERS else item
     return str(item) if type(first) in (int, float) else ""
 
