@@ -178,7 +178,7 @@ def _goal_of(runs: pd.DataFrame) -> Goal | None:
 
 def _said(runs: pd.DataFrame) -> str:
     """Return the goal of the grid, "" without a goal."""
-    return printable(next(iter(runs.attrs[tables.GOALS].values()), ""))
+    return printable(next(iter(runs.attrs[tables.GOALS].values()), [""])[0])
 
 
 def _rows(what: str, sides: Sequence[Sequence[Mapping[str, Any]]]) -> list[Row]:

@@ -28,9 +28,7 @@ from runmanager.core.wording import counted, did_you_mean, printable
 from runmanager.errors import InvalidArgumentError, Problems
 from runmanager.tables.cells import aligned, all_of, cell, labels
 from runmanager.tables.columns import (
-    ALL_GOALS,
     GOALS,
-    KEPT_BY,
     LACKING,
     REPEATS,
     Numbers,
@@ -38,7 +36,6 @@ from runmanager.tables.columns import (
     check_table,
     hyperparameters_of,
     metrics_of,
-    naming,
     of_experiments,
     without_numbers,
 )
@@ -436,9 +433,8 @@ def _by_column(runs: pd.DataFrame, given: object) -> Goal:
     """Return a goal whose metric is a column: if there is one, the column at the epoch of the saved weights."""
     goal = None
     if isinstance(given, str) and given in runs:  # its direction may be that of a goal of the experiments
-        texts = [*of_experiments(runs, GOALS).values(), *of_experiments(runs, KEPT_BY).values()]
-        texts += chain(*of_experiments(runs, ALL_GOALS).values())
-        signs = dict(map(parse_goal, reversed(texts)))
+        goals = [parse_goal(goal) for goal in chain(*of_experiments(runs, GOALS).values())]
+        signs = {each.metric.removeprefix(KEPT): each.sign for each in reversed(goals)}
         sign = signs.get(given.removeprefix(KEPT).removeprefix("best "))
         goal = Goal(given, sign) if sign else None
     elif isinstance(given, str) and ":" not in given:
@@ -450,27 +446,26 @@ def _by_column(runs: pd.DataFrame, given: object) -> Goal:
 
 def own_goals(runs: pd.DataFrame) -> list[Goal]:
     """Return the goals of the experiments, else the metric of ``keep=``, else a metric chosen by its name."""
-    goals = of_experiments(runs, GOALS)
+    noted = {name: [*map(parse_goal, each)] for name, each in of_experiments(runs, GOALS).items() if each}
+    goals = {name: each for name, each in noted.items() if not each[0].metric.startswith(KEPT)}
     is_done = runs["status"] == Status.COMPLETED if "status" in runs else pd.Series(True, runs.index)
     counted = runs[is_done] if is_done.any() else runs
     names = [name for name in metrics_of(runs) if runs.empty or not counted[name].isna().all()]
     if not goals:
-        kept_by = set(of_experiments(runs, KEPT_BY).values())
-        kept = parse_goal(kept_by.pop()) if len(kept_by) == 1 else None
-        decisive = kept if kept and kept.metric in names else default_goal(names)
+        kept = [*{Goal(each[0].metric.removeprefix(KEPT), each[0].sign) for each in noted.values()}]
+        decisive = kept[0] if len(kept) == 1 and kept[0].metric in names else default_goal(names)
         return [_by_column(runs, decisive)] if decisive else []
-    if len(set(goals.values())) > 1:
-        named = printable(", ".join(f"{name} has {goal}" for name, goal in goals.items()))
+    if len({each[0] for each in goals.values()}) > 1:
+        named = printable(", ".join(f"{name} has {each[0]}" for name, each in goals.items()))
         rule = f"these experiments have different goals ({named})"
         raise InvalidArgumentError([f"{rule}: give one of them, as goal='min:loss' (--goal min:loss)"])
-    goal = parse_goal(next(iter(goals.values())))
+    goal, *further = next(iter(goals.values()))
     if names and goal.metric not in runs:
         hint = did_you_mean(goal.metric, names)
         again = "to correct it, start the grid with another goal=, which executes nothing again"
         raise InvalidArgumentError([f"the goal is {str(goal)!r}, but no run has that metric; {hint} ({again})"])
-    several = list(of_experiments(runs, ALL_GOALS).values())
-    is_one = len(several) == len(goals) and all(each == several[0] for each in several)
-    further = [parse_goal(text) for text in several[0][1:]] if is_one else []
+    if any(each[1:] != further for each in goals.values()):
+        further = []
     first = [goal] if goal.metric in runs else []
     return [_by_column(runs, each) for each in (*first, *(each for each in further if each.metric in names))]
 
@@ -666,13 +661,12 @@ def check_comparable(
     runs: pd.DataFrame, axes: Sequence[str], columns: Sequence[str], *, are_runs: bool = True
 ) -> None:
     """Refuse rows that cannot be compared by the given hyperparameters and columns."""
-    params = axes_of(runs)
-    problems = Problems(
-        f"these runs have no hyperparameter {axis!r}; {did_you_mean(axis, params)}"
-        f"{f'; the column becomes one by {naming(runs, [axis])}' if axis in {*runs} - COLUMNS else ''}"
-        for axis in axes
-        if axis not in params
-    )
+    params, problems = axes_of(runs), Problems()
+    for axis in axes:
+        if axis not in params:
+            call = f"load_table(runs, hyperparameters={[*hyperparameters_of(runs), axis]})"
+            hint = f"; the column becomes one by {call}" if axis in {*runs} - COLUMNS else ""
+            problems.append(f"these runs have no hyperparameter {axis!r}; {did_you_mean(axis, params)}{hint}")
     problems += without_numbers(runs, columns)
     if are_runs and are_epochs(runs):
         problems.append(

@@ -63,7 +63,7 @@ def _remove(targets: Sequence[Path], *, is_confirmed: bool) -> None:
         say(_described(f"{experiment}: {counted(len(read_runs(experiment)), 'run')}, ", inside))
     for folders in runs.values():
         for folder in folders.values():
-            say(_described(f"{folder.path}: ", removal.look(folder)))
+            say(_described(f"{folder.path}: ", removal.look(folder.path)))
     number = sum(len(folders) for folders in runs.values())
     counts = [(len(whole), "experiment"), (number, "run")]
     what = " and ".join(counted(count, word) for count, word in counts if count)
@@ -83,18 +83,17 @@ def _remove_checkpoints(targets: Sequence[Path], *, is_confirmed: bool) -> None:
     from runmanager.tables import removal
 
     by_experiment: dict[Path, dict[str, RunFolder]] = {}
-    inside: list[Contents] = []
+    inside: list[Path] = []
     for experiment, run in {run.path: (experiment, run) for experiment, run in _runs_in(targets)}.values():
-        if (contents := removal.look_at_checkpoints(run)).files:
+        if checkpoints := removal.look_at_checkpoints(run.path)[0]:
             by_experiment.setdefault(experiment, {})[run.id] = run
-            inside.append(contents)
+            inside += checkpoints
     for experiment in by_experiment:
         check_free(experiment)
     if not inside:
         say("there are no checkpoints: completed runs keep none, and weights.pt is none")
         return
-    number = counted(sum(len(contents.files) for contents in inside), "checkpoint")
-    size = f"{sum(contents.size for contents in inside) / _MIB:.1f} MiB"
+    number, size = counted(len(inside), "checkpoint"), _size(inside)
     say("rows, journals and weights.pt are kept; runs that have not completed can no longer be resumed")
     _confirm(f"Remove {number}, {size}?", is_confirmed=is_confirmed)
     for runs in by_experiment.values():
@@ -120,10 +119,15 @@ def _runs_in(targets: Iterable[Path]) -> Iterator[tuple[Path, "RunFolder"]]:
             yield from [(experiment, run)] if run else []
 
 
-def _described(start: str, inside: "Contents") -> str:
-    names = [other.name for other in inside.others]
+def _described(start: str, contents: "Contents") -> str:
+    ours, kept = contents
+    names = [path.name for path in kept]
     others = f"; not removed: {listed(names, _MOST_NAMED)}" if names else ""
-    return f"{start}{counted(len(inside.files), 'file')}, {inside.size / _MIB:.1f} MiB{others}"
+    return f"{start}{counted(len(ours), 'file')}, {_size(ours)}{others}"
+
+
+def _size(paths: Iterable[Path]) -> str:
+    return f"{sum(path.lstat().st_size for path in paths) / _MIB:.1f} MiB"
 
 
 def _confirm(question: str, *, is_confirmed: bool) -> None:

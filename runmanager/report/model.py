@@ -164,7 +164,8 @@ def report_data(
         if math.isfinite(scores[row]) and results[row].status is Status.COMPLETED
     ]
     axes.sort(key=lambda axis: ranks.get(axis.name, len(ranks)))
-    notes = table.attrs.get(tables.NOTES) or {}
+    designs = {name: Experiment(runs[0].folder.path.parent).design for name, runs in experiments.items()}
+    notes = {name: design.note for name, design in designs.items() if design.note}
     if len(experiments) > 1:
         notes = {name: f"- {name}: {first_line_of_note(note)}" for name, note in notes.items()}
     return ReportData(

@@ -79,8 +79,8 @@ def all_of(number: int, nouns: str) -> str:
     return f"both {nouns}" if number == 2 else f"all {number:,} {nouns}"  # noqa: PLR2004
 
 
-def aligned(values: Iterable[float], digits: int = 4) -> list[str]:
-    """Format numbers with equal decimals, `digits` digits for the largest; separately, if digits would be lost.
+def aligned(values: Iterable[float]) -> list[str]:
+    """Format numbers with equal decimals, four digits for the largest; separately, if digits would be lost.
 
     >>> aligned([0.758, 0.68743, math.nan]), aligned([1.431, 10.372]), aligned([0.00123, 250.0])
     (['0.7580', '0.6874', ''], ['1.43', '10.37'], ['0.00123', '250'])
@@ -89,7 +89,7 @@ def aligned(values: Iterable[float], digits: int = 4) -> list[str]:
     """
     numbers = list(values)
     sizes = [abs(number) for number in numbers if math.isfinite(number) and number]
-    decimals = max(digits - 1 - math.floor(math.log10(max(sizes))), 0) if sizes else 0
+    decimals = max(3 - math.floor(math.log10(max(sizes))), 0) if sizes else 0
     are_lost = any(abs(round(size, decimals) - size) > _LARGEST_ERROR * size for size in sizes)
     if not sizes or max(sizes) >= 1000 or are_lost:  # noqa: PLR2004 - no decimals
         return [cell(number) for number in numbers]
@@ -141,8 +141,10 @@ def durations(values: Iterable[float]) -> list[str]:
     """
     texts = []
     for seconds in values:
-        longer = duration(seconds) if math.isfinite(seconds) else cell(seconds)
-        texts.append(f"{seconds:#.3g} s" if 0 <= seconds < _MINUTE else longer)
+        if 0 <= seconds < _MINUTE:
+            texts.append(f"{seconds:#.3g} s")
+        else:
+            texts.append(duration(seconds) if math.isfinite(seconds) else cell(seconds))
     return texts
 
 

@@ -1,38 +1,37 @@
 """Write tables to files that other tools read, and load them."""
 
-import csv
 import io
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pandas as pd
 
 from runmanager.core import files
 from runmanager.core.files import strict_json
-from runmanager.core.goal import Goal, is_larger_better, parse_goal
+from runmanager.core.goal import is_larger_better, parse_goal
+from runmanager.core.journal import DAMAGED
 from runmanager.core.outcome import LEADING, Status
 from runmanager.core.values import COLUMNS, decode, encode, plain, text
 from runmanager.core.wording import printable
-from runmanager.errors import InvalidArgumentError, MissingExtraError, Problems
+from runmanager.errors import InvalidArgumentError, MissingExtraError
 from runmanager.tables.columns import (
-    ALL_GOALS,
     GOALS,
     HYPERPARAMETERS,
-    KEPT_BY,
-    NOTES,
     REPEATS,
-    RULES,
+    category,
     check_table,
     from_columns,
     hyperparameters_of,
     without_numbers,
 )
-from runmanager.tables.results_files import FORMULA, json_value, readable
+from runmanager.tables.results_files import FORMULA, csv_of, json_value, readable
 
 _WORDS = {"True": True, "False": False, "null": None}
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,4000})(\.[0-9]+)?([eE][+-]?[0-9]{1,4})?|nan|-?inf")
@@ -124,91 +123,67 @@ def load_table(
         >>> best(runs)["lr"].tolist()
         [0.1, 0.01]
     """
-    given = [] if hyperparameters is None else [*hyperparameters]
-    axes = None if repeats is None else [repeats] if isinstance(repeats, str) else [*repeats]
-    loaded = (
-        _copied(table, [*given, *(axes or ())])
-        if isinstance(table, pd.DataFrame)
-        else _loaded(table, hyperparameters)
-    )
-    names = list(dict.fromkeys([*(given or loaded.attrs.get(HYPERPARAMETERS, ())), *(axes or ())]))
+    loaded = _copied(table) if isinstance(table, pd.DataFrame) else _loaded(table)
+    noted = loaded.attrs.get(HYPERPARAMETERS, [])
+    axes = [repeats] if isinstance(repeats, str) else list(repeats or ())
+    names = list(dict.fromkeys([*(noted if hyperparameters is None else hyperparameters), *axes]))
+    have = printable(", ".join(map(str, loaded))) or "none"
+    where = "the table" if isinstance(table, pd.DataFrame) else repr(os.fspath(table))
     if missing := [name for name in names if name not in loaded]:
-        have = printable(", ".join(map(str, loaded))) or "none"
-        where = "the table" if isinstance(table, pd.DataFrame) else repr(os.fspath(table))
         raise InvalidArgumentError([f"{name!r} is no column of {where}; it has: {have}" for name in missing])
+    for name in names:
+        if name not in noted:
+            loaded[name] = from_columns({name: _from_texts(_values(loaded[name]))}, ())[name]
     if names or not isinstance(table, pd.DataFrame):
         loaded.attrs[HYPERPARAMETERS] = names
-    goals = [] if goal is None else _goals(loaded, goal)
+    goals = [parse_goal(each) for each in ([goal] if isinstance(goal, str) else goal or ())]
+    if problems := without_numbers(loaded, [each.metric for each in goals]):
+        raise InvalidArgumentError(problems)
     experiments = loaded["experiment"].astype(str).unique() if "experiment" in loaded else [""]
-    for experiment in experiments:
-        given_facts = {
-            REPEATS: axes,
-            GOALS: str(goals[0]) if goals else None,
-            ALL_GOALS: [*map(str, goals)] if len(goals) > 1 else None,
-        }
-        for key, value in given_facts.items():
-            if value is not None:
-                loaded.attrs[key] = {**(loaded.attrs.get(key) or {}), experiment: value}
+    for key, argument, content in ((GOALS, goal, [*map(str, goals)]), (REPEATS, repeats, axes)):
+        if argument is not None:
+            loaded.attrs[key] = dict.fromkeys(experiments, content)
     return loaded
 
 
-def _goals(table: pd.DataFrame, goal: str | Sequence[str]) -> list[Goal]:
-    """Return the given goals; each has a column of numbers."""
-    problems = Problems()
-    goals: list[Goal] = []
-    for metric in [goal] if isinstance(goal, str) else list(goal):
-        with problems.collecting():
-            goals.append(parse_goal(metric))
-    problems += without_numbers(table, [goal.metric for goal in goals])
-    problems.raise_if_any(InvalidArgumentError)
-    return goals
-
-
-def _copied(table: pd.DataFrame, hyperparameters: Sequence[str]) -> pd.DataFrame:
-    """Copy a table of another tool."""
+def _copied(table: pd.DataFrame) -> pd.DataFrame:
+    """Copy a table of another tool; named levels of the index become columns."""
     levels = [name for name in table.index.names if name is not None and name not in table]
-    copy = table.reset_index(levels).reset_index(drop=True) if levels else table.reset_index(drop=True)
+    copy = (table.reset_index(levels) if levels else table).reset_index(drop=True)
     copy.columns = copy.columns.map(str)
-    copy.attrs = dict(table.attrs)
-    own = table.attrs.get(HYPERPARAMETERS, ())
-    for name in hyperparameters:
-        if name in copy and name not in own:
-            copy[name] = from_columns({name: _from_texts(_values(copy[name]))}, [name])[name]
     for name in ("status", "state", "State", "Status"):
-        words = [_STATUSES.get(text(value).lower()) for value in copy[name]] if name in copy else []
+        words = [_STATUSES.get(text(value).lower(), "") for value in copy.get(name, ())]
         if words and all(words):
-            return copy.rename(columns={name: "status"}).assign(status=pd.Categorical(words))
+            return copy.rename(columns={name: "status"}).assign(status=category(words))
         if words and name == "status":
-            word = next(value for value, status in zip(copy[name], words, strict=True) if not status)
-            rule = f"the column 'status' has {word!r}, which is no status of a run"
+            rule = f"the column 'status' has {copy[name][words.index('')]!r}, which is no status of a run"
             raise InvalidArgumentError([f"{rule}: write 'completed' or 'failed', or rename the column"])
     return copy
 
 
 def _from_texts(values: list[Any]) -> list[Any]:
     """Read numbers from texts, as MLflow exports hyperparameters, if all values are numbers."""
-    texts = [value for value in values if value is not pd.NA]
-    if not all(isinstance(value, str) and _NUMBER.fullmatch(value) for value in texts):
-        return values
-    return [value if value is pd.NA else _read_cell(value) for value in values]
+    if all(value is pd.NA or (isinstance(value, str) and _NUMBER.fullmatch(value)) for value in values):
+        return [value if value is pd.NA else _read_cell(value) for value in values]
+    return values
 
 
-def _loaded(path: str | os.PathLike[str], hyperparameters: Sequence[str] | None) -> pd.DataFrame:
+def _loaded(path: str | os.PathLike[str]) -> pd.DataFrame:
     _, read = _format(path)
     content = Path(path).read_bytes()
     try:
-        columns, stored = read(content)
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        columns, described = read(content)
+        names = _likely_names(list(columns)) if described is None else described[HYPERPARAMETERS]
+        names = msgspec.convert(names, list[str])
+    except DAMAGED as error:
         problem = f"{os.fspath(path)!r} holds no table that export() or the tutorial wrote: {error}"
         raise InvalidArgumentError([problem]) from error
-    if hyperparameters is None:
-        hyperparameters = _likely_names(list(columns)) if stored is None else stored[HYPERPARAMETERS]
     for name in LEADING:
         if name in columns and all(isinstance(value, int) for value in columns[name]):
             columns[name] = [float(value) for value in columns[name]]  # a hand-written file may have 1 for 1.0
-    table = from_columns(columns, hyperparameters)
-    table.attrs |= _decisive(stored or {})
-    return table if stored else _copied(table, [])
+    table = from_columns(columns, names)
+    table.attrs |= _decisive(described or {})
+    return table if described else _copied(table)
 
 
 def to_csv(table: pd.DataFrame, *, index: bool = False) -> str:
@@ -217,7 +192,8 @@ def to_csv(table: pd.DataFrame, *, index: bool = False) -> str:
         readable(str(name)): ["" if value is pd.NA else readable(value) for value in _values(table[name])]
         for name in table
     }
-    return _write_csv({"": table.index.tolist(), **columns} if index else columns)
+    columns = {"": table.index.tolist(), **columns} if index else columns
+    return csv_of(columns, zip(*columns.values(), strict=True))
 
 
 def to_rows(table: pd.DataFrame) -> list[dict[str, Any]]:
@@ -233,24 +209,22 @@ def _format(path: str | os.PathLike[str]) -> tuple[Writer, Reader]:
     if suffix not in _FORMATS:
         rule = f"a table's file name must end in {', '.join(_FORMATS)}"
         raise InvalidArgumentError([f"{rule}; got {os.fspath(path)!r}"])
+    if suffix == ".parquet" and not find_spec("pyarrow"):
+        raise MissingExtraError(["a Parquet file needs pyarrow: pip install 'torch-runmanager[parquet]'"])
     return _FORMATS[suffix]
 
 
 def _described(table: pd.DataFrame) -> dict[str, Any]:
-    """Return the metadata that is written to a file: hyperparameters, goals, repeat axes, rules and notes."""
+    """Return the metadata that is written to a file: hyperparameters, goals and repeat axes."""
     return {HYPERPARAMETERS: hyperparameters_of(table), **_decisive(table.attrs)}
 
 
 def _decisive(attrs: Mapping[Any, Any]) -> dict[str, Any]:
-    """Return goals, repeat axes, rules and notes from the `attrs` of a table; skip values of a wrong type."""
-    kinds: dict[str, type] = {
-        GOALS: str, ALL_GOALS: list, KEPT_BY: str, REPEATS: list, RULES: dict, NOTES: str,
-    }  # fmt: skip
-    content: dict[str, dict[str, Any]] = {}
-    for key, kind in kinds.items():
-        values = attrs.get(key)
-        if isinstance(values, Mapping):
-            content[key] = {str(name): value for name, value in values.items() if isinstance(value, kind)}
+    """Return goals and repeat axes from the `attrs` of a table; skip values of a wrong type."""
+    content: dict[str, dict[str, list[str]]] = {}
+    for key in (GOALS, REPEATS):
+        with suppress(msgspec.ValidationError):
+            content[key] = msgspec.convert(attrs.get(key), dict[str, list[str]])
     return {key: values for key, values in content.items() if values}
 
 
@@ -263,21 +237,11 @@ def _values(column: "pd.Series[Any]") -> list[Any]:
 
 def _likely_names(names: list[str]) -> list[str]:
     """Return the columns of a file that are hyperparameters by their place in our tables."""
-    if {"status", "epochs"} <= {*names} and (
-        of_runs := names[names.index("status") + 1 : names.index("epochs")]
-    ):
-        return [name for name in of_runs if name not in COLUMNS and is_larger_better(name) is None]
-    after = names[names.index("run duration") + 1 :] if "run duration" in names else []
-    return [name for name in after if name not in COLUMNS and not name.endswith(("loss", "accuracy"))]
-
-
-def _write_csv(columns: Mapping[str, Iterable[Any]]) -> str:
-    """Write cells as CSV, each line ended by a line feed."""
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(zip(*columns.values(), strict=True))
-    return file.getvalue()
+    if {"status", "epochs"} <= {*names}:
+        of_runs = names[names.index("status") + 1 : names.index("epochs")]
+    else:
+        of_runs = names[names.index("run duration") + 1 :] if "run duration" in names else []
+    return [name for name in of_runs if name not in COLUMNS and is_larger_better(name) is None]
 
 
 def _to_csv(table: pd.DataFrame) -> bytes:
@@ -285,7 +249,7 @@ def _to_csv(table: pd.DataFrame) -> bytes:
     if "error" in columns:
         columns["error"] = ["" if cell == "'" else cell for cell in columns["error"]]  # an error is never NA
     columns[HYPERPARAMETERS] = [json.dumps(_described(table))] * len(table)
-    return _write_csv({_exact_text(name): cells for name, cells in columns.items()}).encode()
+    return csv_of(map(_exact_text, columns), zip(*columns.values(), strict=True)).encode()
 
 
 def _exact_cell(value: Any) -> str:
@@ -333,10 +297,8 @@ def _read_cell(cell: str) -> Any:
     if _NUMBER.fullmatch(cell):
         return int(cell) if cell.lstrip("-").isdigit() else float(cell)
     if cell[0] in '"[{':
-        try:
+        with suppress(ValueError, RecursionError):
             return decode(json.loads(cell))
-        except (ValueError, RecursionError):
-            pass
     return cell
 
 
@@ -356,50 +318,33 @@ def _from_json(content: bytes) -> tuple[Columns, Mapping[str, Any] | None]:
         rows = [{name: value for name, value in row.items() if value is not None} for row in document]
         return {name: [row.get(name, pd.NA) for row in rows] for name in names}, None
     rows = [{name: decode(value) for name, value in row.items()} for row in document["rows"]]
-    columns = {name: [row.get(name, pd.NA) for row in rows] for name in document["columns"]}
-    return columns, document
+    return {name: [row.get(name, pd.NA) for row in rows] for name in document["columns"]}, document
 
 
 def _to_parquet(table: pd.DataFrame) -> bytes:
     columns: dict[str, Any] = {}
     encoded = []
     for name in map(str, table):
-        if table[name].dtype.kind in "biuf":
-            columns[name] = table[name].to_numpy()
-            continue
-        values = _values(table[name])
-        columns[name] = [None if v is pd.NA else json.dumps(encode(v), allow_nan=False) for v in values]
-        encoded.append(name)
+        columns[name] = table[name].to_numpy()
+        if table[name].dtype.kind not in "biuf":
+            encoded.append(name)
+            cells = (
+                None if v is pd.NA else json.dumps(encode(v), allow_nan=False) for v in _values(table[name])
+            )
+            columns[name] = [*cells]
     plain_table = pd.DataFrame(columns)
-    # pandas writes `attrs` to the file
-    plain_table.attrs.update(_described(table))
-    plain_table.attrs[_ENCODED] = encoded
-    file = io.BytesIO()
-    with _explained():
-        plain_table.to_parquet(file, engine="pyarrow", index=False)
-    return file.getvalue()
+    plain_table.attrs.update({**_described(table), _ENCODED: encoded})  # pandas writes them to the file
+    return plain_table.to_parquet(engine="pyarrow", index=False)
 
 
 def _from_parquet(content: bytes) -> tuple[Columns, Mapping[str, Any] | None]:
-    with _explained():
-        table = pd.read_parquet(io.BytesIO(content), engine="pyarrow")
-    encoded = table.attrs.get(_ENCODED, ())
+    table = pd.read_parquet(io.BytesIO(content), engine="pyarrow")
     columns = {str(name): _values(table[name]) for name in table}
-    for name in encoded:
+    for name in table.attrs.get(_ENCODED, ()):
         # pandas 2 reads a column without any value as None, not NA
         columns[name] = [decode(json.loads(v)) if isinstance(v, str) else pd.NA for v in columns[name]]
     attrs = {str(key): value for key, value in table.attrs.items()}
     return columns, attrs if HYPERPARAMETERS in attrs else None
-
-
-@contextmanager
-def _explained() -> Iterator[None]:
-    try:
-        yield
-    except ImportError as error:
-        raise MissingExtraError(
-            ["a Parquet file needs pyarrow: pip install 'torch-runmanager[parquet]'"]
-        ) from error
 
 
 _FORMATS: dict[str, tuple[Writer, Reader]] = {

@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,10 +47,7 @@ def load_results(path: Paths = "runs") -> "pd.DataFrame":
     """
     from runmanager.tables.columns import results_table
 
-    damaged: list[str] = []
-    table = results_table({name: runs for name, _, runs in _read(path, damaged, is_noted=True)})
-    warn_of(damaged, path)
-    return table
+    return _load(path, results_table)
 
 
 def load_runs(path: Paths = "runs") -> "pd.DataFrame":
@@ -81,8 +78,24 @@ def load_runs(path: Paths = "runs") -> "pd.DataFrame":
     """
     from runmanager.tables.columns import runs_table
 
+    return _load(path, runs_table)
+
+
+def _load(path: Paths, build: Callable[[dict[str, list[RunResult]]], "pd.DataFrame"]) -> "pd.DataFrame":
+    """Build a table of the runs under a path, and note them if a run is being executed."""
     damaged: list[str] = []
-    table = runs_table({name: runs for name, _, runs in _read(path, damaged, is_noted=True)})
+    experiments: dict[str, list[RunResult]] = {}
+    by_root: dict[Path, list[str]] = {}
+    for name, folder, runs in find_all(path):
+        by_root.setdefault(folder.parent, []).append(folder.name)
+        experiments[name] = _read_runs(folder, runs, damaged)
+        if runs is None:
+            note_results(folder, texts_of(experiments[name]))
+        for result in experiments[name] if runs is not None else ():
+            note_results(result.folder.path, texts_of([result]))
+    for root in by_root.keys() & {each.resolve() for each in _paths(path)}:
+        note_results(root, sorted(by_root[root]))
+    table = build(experiments)
     warn_of(damaged, path)
     return table
 
@@ -114,7 +127,7 @@ def texts_of(runs: Iterable[RunResult]) -> Iterator[str]:
 def read_results(path: Paths) -> tuple[list[tuple[str, list[RunResult]]], list[str]]:
     """Return the runs of each experiment under a path, even runs without a journal, and the damaged files."""
     damaged: list[str] = []
-    return [(name, runs) for name, _, runs in _read(path, damaged)], damaged
+    return [(name, _read_runs(folder, runs, damaged)) for name, folder, runs in find_all(path)], damaged
 
 
 def warn_of(damaged: Sequence[str], path: Paths) -> None:
@@ -166,23 +179,6 @@ def find_all(path: Paths) -> list[tuple[str, Path, list[Path] | None]]:
 def name_of(experiment: str) -> str:
     """Return the name of an experiment as valid UTF-8, which every table can hold."""
     return experiment.encode("utf-8", "backslashreplace").decode()
-
-
-def _read(
-    path: Paths, damaged: list[str], *, is_noted: bool = False
-) -> Iterator[tuple[str, Path, list[RunResult]]]:
-    """Yield the experiments under paths, one at a time: name, folder and the selected runs."""
-    experiments = find_all(path)
-    for root in [one.resolve() for one in _paths(path)] if is_noted else ():
-        if names := sorted(folder.name for _, folder, _ in experiments if folder.parent == root):
-            note_results(root, names)
-    for name, folder, runs in experiments:
-        results = _read_runs(folder, runs, damaged)
-        if is_noted and runs is None:
-            note_results(folder, texts_of(results))
-        for result in results if is_noted and runs is not None else ():
-            note_results(result.folder.path, texts_of([result]))
-        yield name, folder, results
 
 
 def _read_runs(experiment: Path, runs: Collection[Path] | None, damaged: list[str]) -> list[RunResult]:

@@ -3,7 +3,7 @@
 import os
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -66,7 +66,10 @@ class LoadedRun:
     @property
     def artifacts(self) -> Mapping[str, Path]:
         """The artifacts of `manager.artifact`: name -> path of a file or folder."""
-        return _Artifacts(self.folder)
+        names = artifacts_in(self.folder)
+        if names:
+            note_run(self.folder)  # if another run reads them, that run depends on this one
+        return {name: self.folder / files.ARTIFACTS / name for name in names}
 
     def load_weights(self, network: "nn.Module") -> None:
         """Load the weights of ``epochs(keep=...)`` into a network; no code in the file is executed.
@@ -95,29 +98,6 @@ class LoadedRun:
                 f"{self.folder} has kept no weights: it is {self.status}, without an epoch{error}"
             )
         checkpoint.load_weights(self.folder, network)
-
-
-class _Artifacts(Mapping[str, Path]):
-    """The artifacts of a run. If another run reads a path from here, that run depends on this one."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._names = artifacts_in(folder)
-
-    def __getitem__(self, name: str) -> Path:
-        if name not in self._names:
-            raise KeyError(name)
-        note_run(self._folder)
-        return self._folder / files.ARTIFACTS / name
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-    def __repr__(self) -> str:
-        return repr({name: self._folder / files.ARTIFACTS / name for name in self._names})
 
 
 def load_run(run: Any) -> LoadedRun:
@@ -185,13 +165,10 @@ def find_run(path: Path, damaged: list[str] | None = None) -> tuple[Path, RunFol
     """Find a run by its folder, or by its number in an experiment; a link to a folder is not followed."""
     absolute = absolute_path(path)
     experiment = absolute.parent.resolve()
-    if not experiment.is_dir() or not is_experiment(experiment):
-        if absolute.is_dir() and is_experiment(absolute):
-            first = next((run.number for run in read_runs(absolute)), 1)
-            lists = f"runmanager list {shlex.quote(str(path))} lists them"
-            raise InvalidArgumentError(
-                f"{path} is an experiment: name a run, as {str(path / str(first))!r}; {lists}"
-            )
+    if not is_experiment(experiment):
+        if is_experiment(absolute):
+            example, lists = str(path / "1"), f"runmanager list {shlex.quote(str(path))} lists them"
+            raise InvalidArgumentError(f"{path} is an experiment: name a run, as {example!r}; {lists}")
         raise InvalidArgumentError(f"{path} is no run, {no_experiment(path.parent, path)}")
     runs = read_runs(experiment, damaged)
     is_number = path.name.isdecimal() and not absolute.exists()

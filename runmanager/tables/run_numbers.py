@@ -16,7 +16,8 @@ def ranked_numbers(runs: Sequence[RunResult], goals: Sequence[Goal]) -> list[dic
     """
     summaries = [_summary(run) for run in runs]
     names = list(dict.fromkeys(name for run in runs for record in run.epochs for name in record.metrics))
-    if goals and any(by.metric in names for by in filter(None, map(keeps, runs))):
+    keeping = {goal.metric for run in runs if (goal := goal_of_kept([run.start]))}
+    if goals and keeping.intersection(names):
         metrics = [goal.metric for goal in goals]
         names = [n for n in names if n in metrics or (is_larger_better(n) is not None and " " not in n)]
         for run, summary in zip(runs, summaries, strict=True):
@@ -40,22 +41,16 @@ def _summary(run: RunResult) -> dict[str, float]:
     return {**summary, **run.summary}
 
 
-def keeps(run: RunResult) -> Goal | None:
-    """Return the goal by which a run keeps its best weights, None if it does not keep its best weights."""
-    return goal_of_kept([run.start])
-
-
 def kept(run: RunResult, names: Iterable[str], last: Mapping[str, float]) -> dict[str, float]:
     """Return metrics at the epoch whose weights a run keeps, else their last values."""
-    by = keeps(run)
-    values: Mapping[str, float] = last
-    if by is not None:
+    by = goal_of_kept([run.start])
+    values: dict[str, float] = {**last} if by is None else {}
+    if by:
         # weights of a diverged epoch are not kept; of epochs with equal values, the first counts
         records = run.epochs[: len(run.epochs) - (run.status is Status.DIVERGED)]
-        best = max(records, key=lambda record: by.score(record.metrics), default=None)
-        is_kept = best is not None and by.score(best.metrics) > -math.inf
-        values = {}
-        for record in records[: records.index(best) + 1] if best is not None and is_kept else ():
+        scores = [by.score(record.metrics) for record in records]
+        best = max(scores, default=-math.inf)
+        for record in records[: scores.index(best) + 1] if best > -math.inf else ():
             values.update(record.metrics)  # the epoch of the weights may lack a metric
     return {name: values.get(name, math.nan) for name in names}
 

@@ -1,10 +1,11 @@
 """Load the logged steps of runs as a table: the blocks of core/step_log."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 import numpy as np
@@ -36,22 +37,8 @@ class _Line(msgspec.Struct):
 
 _LINES = msgspec.json.Decoder(_Line)
 
-
-class Block(NamedTuple):
-    """Some values of one name in one epoch, sorted by step: arrays ``(N,)``."""
-
-    epoch: int
-    name: str
-    steps: npt.NDArray[np.int64]
-    numbers: npt.NDArray[np.float64]
-
-
-class Steps(NamedTuple):
-    """The logged steps of a run, sorted by epoch and step; a missing value is NaN: arrays ``(N,)``."""
-
-    epochs: npt.NDArray[np.int64]
-    steps: npt.NDArray[np.int64]
-    by_name: dict[str, npt.NDArray[np.float64]]
+Block = tuple[str, npt.NDArray[np.int64], npt.NDArray[np.float64]]
+"""Some values of one name in one epoch: the name, its steps in ascending order, and its values ``(N,)``."""
 
 
 def load_steps(runs: Any = "runs") -> "pd.DataFrame":
@@ -87,47 +74,56 @@ def load_steps(runs: Any = "runs") -> "pd.DataFrame":
         0    1      1     2  0.1        0.8
         1    1      1     4  0.1        0.6
     """
+    from runmanager.tables import columns as tables
+
     folders, damaged = _folders_of(runs), list[str]()
-    num_rows = num_values = 0
-    names: set[str] = set()
-    experiments: dict[str, list[tuple[RunFolder, Steps]]] = {}
-    for name, experiment, chosen in find_all(folders):
-        experiments[name] = []
+    logged: dict[str, list[RunFolder]] = {}
+    counts: list[int] = []  # the number of rows of each run
+    parts: list[tuple[int, npt.NDArray[np.int64], list[Block]]] = []  # epoch, its steps, its blocks
+    names: dict[str, None] = {}
+    num_values = 0
+    for title, experiment, chosen in find_all(folders):
+        logged[title] = []
         for run in read_runs(experiment, damaged):
             if chosen is not None and run.path not in chosen:
                 continue
-            blocks = read_steps(run, damaged)
-            steps = joined(blocks)
-            rows, values = len(steps.steps), sum(len(block.steps) for block in blocks)
-            names_with = names | steps.by_name.keys()
-            if is_sparse(num_rows + rows, len(names_with), num_values + values):
+            of_run = [
+                (epoch, np.unique(np.concatenate([steps for _, steps, _ in blocks])), blocks)
+                for epoch, blocks in sorted(read_steps(run, damaged).items())
+            ]
+            blocks = [block for *_, of_epoch in of_run for block in of_epoch]
+            count = sum(len(steps) for _, steps, _ in of_run)
+            all_values = num_values + sum(len(steps) for _, steps, _ in blocks)
+            all_names = names | dict.fromkeys(name for name, *_ in blocks)
+            if is_sparse(sum(counts) + count, len(all_names), all_values):
                 damaged.append(f"{run.path} (no table has room for the names of its steps)")
-            elif rows:
-                num_rows, num_values, names = num_rows + rows, num_values + values, names_with
-                experiments[name].append((run, steps))
-    table = _table(experiments)
+            elif count:
+                names, num_values = all_names, all_values
+                logged[title].append(run)
+                counts.append(count)
+                parts += of_run
+    numbers = {name: np.full(sum(counts), np.nan) for name in names}
+    first = 0
+    for _, steps_of_epoch, blocks in parts:
+        for name, steps_of_block, values in blocks:  # of duplicate steps the last counts
+            numbers[name][first + np.searchsorted(steps_of_epoch, steps_of_block)] = values
+        first += len(steps_of_epoch)
+    of_steps: dict[str, npt.NDArray[Any]] = {
+        "epoch": np.repeat(
+            np.array([epoch for epoch, *_ in parts], np.int64), [len(part[1]) for part in parts]
+        ),
+        STEP: np.concatenate([np.array([], np.int64), *(steps for _, steps, _ in parts)]),
+        **numbers,
+    }
+    folders_of_runs = [*chain(*logged.values())]
+    of_runs = {
+        **tables.experiment_column(logged),
+        "run": np.array([run.number for run in folders_of_runs], np.int64),
+    }
+    params = tables.params_of(folders_of_runs)
+    table = tables.epochs_table(counts, of_runs, params, of_steps, ("epoch", STEP))
     warn_of(damaged, folders)
     return table
-
-
-def _table(experiments: Mapping[str, Sequence[tuple[RunFolder, Steps]]]) -> "pd.DataFrame":
-    """Put the steps of runs into one table."""
-    from runmanager.tables import columns as tables
-
-    logged = [each for of_experiment in experiments.values() for each in of_experiment]
-    runs, parts = [run for run, _ in logged], [steps for _, steps in logged]
-    counts = [len(steps.steps) for steps in parts]
-    no_numbers = np.array([], np.int64)
-    of_steps: dict[str, npt.NDArray[Any]] = {
-        "epoch": np.concatenate([no_numbers, *(steps.epochs for steps in parts)]),
-        STEP: np.concatenate([no_numbers, *(steps.steps for steps in parts)]),
-    }
-    for name in dict.fromkeys(name for steps in parts for name in steps.by_name):
-        missing = [np.full(count, np.nan) for count in counts]
-        values = [steps.by_name.get(name, nans) for steps, nans in zip(parts, missing, strict=True)]
-        of_steps[name] = np.concatenate(values)
-    of_runs = {**tables.experiment_column(experiments), "run": np.array([run.number for run in runs], np.int64)}
-    return tables.epochs_table(counts, of_runs, tables.params_of_folders(runs), of_steps, ("epoch", STEP))
 
 
 def _folders_of(runs: Any) -> list[Path]:
@@ -137,37 +133,34 @@ def _folders_of(runs: Any) -> list[Path]:
             raise InvalidArgumentError(["a table of runs has the column 'folder', as that of load_runs()"])
         return [Path(str(folder)) for folder in runs["folder"]]
     several = isinstance(runs, list) or (isinstance(runs, tuple) and not hasattr(runs, "folder"))
-    return [_folder_of(path_of(run)) for run in (runs if several else [runs])]
+    folders = []
+    for run in runs if several else [runs]:
+        path = path_of(run)
+        if path.name.isdecimal() and not path.exists():
+            with suppress(InvalidArgumentError):
+                path = find_run(path)[1].path
+        folders.append(path)
+    return folders
 
 
-def _folder_of(path: Path) -> Path:
-    """Return the run's folder if the path ends in a run's number; return any other path unchanged."""
-    if not path.exists() and path.name.isdecimal():
-        with suppress(InvalidArgumentError):
-            return find_run(path)[1].path
-    return path
-
-
-def read_steps(folder: RunFolder, damaged: list[str]) -> list[Block]:
-    """Read the steps of a run; append the paths of unreadable files to `damaged`.
+def read_steps(folder: RunFolder, damaged: list[str]) -> dict[int, list[Block]]:
+    """Read the steps of a run: epoch -> blocks; append the paths of unreadable files to `damaged`.
 
     A resumed attempt supersedes all later steps. Steps of an uncommitted epoch are included until the epoch is
     executed again.
     """
     if not any(folder.path.glob("attempt-*.steps.jsonl")):
-        return []
+        return {}
     attempts, that_count, _ = read_attempts(folder, [])
     starts = {attempt.number: attempt.start for attempt in attempts}
     counting = {attempt.number for attempt in that_count}
-    kept: list[Block] = []
-    latest: list[
-        Block
-    ] = []  # the latest values of all attempts, even of attempts killed before the first commit
+    kept: dict[int, list[Block]] = {}
+    latest: dict[int, list[Block]] = {}  # of all attempts, even of those killed before the first commit
     for number in files.journals_by_attempt(folder.path):
         path, start = folder.path / f"attempt-{number}.steps.jsonl", starts.get(number, {})
-        blocks: list[Block] = []
+        epochs: dict[int, list[Block]] = {}
         try:
-            lines = journal.read_attempt(path, partial(_take, blocks))
+            lines = journal.read_attempt(path, partial(_take, epochs))
         except FileNotFoundError:
             lines = Attempt()
         except OSError as error:
@@ -176,37 +169,22 @@ def read_steps(folder: RunFolder, damaged: list[str]) -> list[Block]:
         if lines.damaged:
             damaged.append(f"{path} ({lines.damage})")
         if inside := inside_of(start):
-            begun = [block for block in latest if block.epoch == inside.epoch]
-            for epoch, name, steps, values in reversed(begun):
-                is_before = steps <= inside.step
-                blocks.insert(0, Block(epoch, name, steps[is_before], values[is_before]))
-        epochs = {block.epoch for block in blocks}
+            begun = [
+                (name, steps[steps <= inside.step], values[steps <= inside.step])
+                for name, steps, values in latest.get(inside.epoch, ())
+                if steps[0] <= inside.step
+            ]
+            if begun:
+                epochs[inside.epoch] = begun + epochs.get(inside.epoch, [])
         if number in counting:
             # the default is for a damaged first line
             after = start.get("after", min(epochs, default=LARGEST) - 1)
             restored = start.get("restored", after)  # the last epoch may be only in the checkpoint
-            kept = [block for block in kept if block.epoch <= after]
-            kept += [block for block in latest if after < block.epoch <= restored] + blocks
-        latest = [block for block in latest if block.epoch not in epochs] + blocks
+            kept = {epoch: blocks for epoch, blocks in kept.items() if epoch <= after}
+            kept |= {epoch: blocks for epoch, blocks in latest.items() if after < epoch <= restored}
+            kept |= epochs
+        latest |= epochs
     return kept
-
-
-def joined(blocks: Sequence[Block]) -> Steps:
-    """Join the values of all names, with one row per epoch and step; of duplicate steps the last counts."""
-    blocks = [block for block in blocks if len(block.steps)]
-    if not blocks:
-        return Steps(np.array([], np.int64), np.array([], np.int64), {})
-    counts = [len(block.steps) for block in blocks]
-    epochs = np.repeat([block.epoch for block in blocks], counts)
-    steps = np.concatenate([block.steps for block in blocks])
-    order = np.lexsort((steps, epochs))
-    is_new = np.append([True], (np.diff(epochs[order]) > 0) | (np.diff(steps[order]) > 0))
-    rows = np.empty(len(order), np.int64)
-    rows[order] = np.cumsum(is_new) - 1
-    values = {block.name: np.full(is_new.sum(), np.nan) for block in blocks}
-    for block, of_block in zip(blocks, np.split(rows, np.cumsum(counts)[:-1]), strict=True):
-        values[block.name][of_block] = block.numbers
-    return Steps(epochs[order][is_new], steps[order][is_new], values)
 
 
 def missing_goal(goals: Iterable[Goal], folder: RunFolder) -> str:
@@ -218,21 +196,22 @@ def missing_goal(goals: Iterable[Goal], folder: RunFolder) -> str:
         if goal.metric.removeprefix("best ").removeprefix(KEPT) in names:  # columns of the table
             continue
         fact = f"the goal is {str(goal)!r}, but run {folder.number} has no such metric"
-        if any(block.name == goal.metric for block in read_steps(folder, [])):
+        if any(block[0] == goal.metric for block in chain(*read_steps(folder, []).values())):
             return f"{fact}: log() writes single steps, without a column; write track() in place of log()"
         if close := closest(goal.metric, names):
             return f"{fact}; did you mean {close!r}? Another goal= executes nothing again"
     return ""
 
 
-def _take(blocks: list[Block], _: Attempt, line: bytes) -> None:
-    """Add the block of a line."""
+def _take(epochs: dict[int, list[Block]], _: Attempt, line: bytes) -> None:
+    """Add the blocks of a line."""
     content = _LINES.decode(line)
-    of_line: list[Block] = []
+    blocks: list[Block] = []
     for name, (steps, values) in content.metrics.items():
         if not name.isidentifier() or name in COLUMNS or name == STEP:
             raise ValueError("a value is called like a column")
         if len(steps) != len(values) or not steps or not (np.diff(steps) > 0).all():
             raise ValueError("not one value for each step, in order")
-        of_line.append(Block(content.epoch, name, np.array(steps, np.int64), np.array(values, np.float64)))
-    blocks += of_line
+        blocks.append((name, np.array(steps, np.int64), np.array(values, np.float64)))
+    if blocks:
+        epochs.setdefault(content.epoch, []).extend(blocks)

@@ -38,9 +38,9 @@ def select(runs: "pd.DataFrame", where: Sequence[str]) -> "pd.DataFrame":
         check_columns([name], runs)
         given = re.sub(r"""^(["'])(.*)\1$""", r"\2", given)  # as pandas writes a text
         values = runs[name].tolist()
-        numbers = [value for value in values if not _is_missing(value)]
         is_text = _number(given) is None and given.lower() not in ("nan", "none")
-        if is_text and numbers and all(map(_is_number, numbers)):
+        there = runs[name].dropna().tolist()
+        if is_text and there and all(map(_is_number, there)):
             raise InvalidArgumentError(
                 [f"where: column {name!r} holds numbers, got {given!r}: write {name}<0.1"]
             )
@@ -86,10 +86,6 @@ def _meets(value: Any, sign: str, given: str) -> bool:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _is_missing(value: Any) -> bool:
-    return value is None or type(value).__name__ in ("NAType", "NaTType") or value != value  # noqa: PLR0124 - NaN
 
 
 def _number(given: str) -> float | None:

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 import runmanager
-from runmanager import RunManager, load_results, load_runs, load_table
+from runmanager import RunManager, load_results, load_runs, load_table, show
 from tests.border.experiments import Scored, execute
 from tests.border.screens import command
 
@@ -67,7 +67,7 @@ def test_a_note_is_written_shown_replaced_and_removed(experiment):
     assert (written.code, of_run.code) == (0, 0)
     assert command("note", experiment).out == "larger steps?\n\n- **half** the lr\n"
     assert "\x1b" not in command("note", experiment / "2").out
-    assert load_runs(experiment).attrs["notes"] == {"e": "larger steps?\n\n- **half** the lr"}
+    assert "note: larger steps?" in str(show(load_runs(experiment)))
     assert "larger steps?" in command("list", experiment).words
     assert "the best" in command("show", experiment / "2").words.replace("\\x1b[31m", "")
     assert "larger steps?" in command("show", experiment / "1").words
@@ -78,10 +78,10 @@ def test_a_note_is_written_shown_replaced_and_removed(experiment):
 def test_a_note_of_the_grid_is_kept_by_starts_without_one(tmp_path):
     def start(**options):
         execute(tmp_path, GRID, lambda run: {"val_loss": run.lr}, **options)
-        return load_runs(tmp_path).attrs["notes"]
+        return json.loads((tmp_path / "e" / "grid.json").read_text())["note"]
 
-    assert start(note="why") == {"e": "why"}
-    assert start() == {"e": "why"}
+    assert start(note="why") == "why"
+    assert start() == "why"
 
 
 def test_diff_prints_the_notes_of_both_sides(experiment):

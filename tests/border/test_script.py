@@ -1,5 +1,6 @@
 """A script with flags: `main` (docs/training-function.md, docs/grids-and-pruning.md)."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -133,7 +134,7 @@ def test_flags_of_run_grid_replace_the_scripts_own(tmp_path):
     assert start(tmp_path, "--only 2", train, jobs=3) == 0
     assert [run.lr for run in train.runs] == [0.2]
     assert start(tmp_path, "--max-seconds 100 --note why --on-error stop --jobs 1") == 0
-    assert load_runs(tmp_path).attrs["notes"] == {"e": "why"}
+    assert json.loads((tmp_path / "e" / "grid.json").read_text())["note"] == "why"
 
 
 def test_a_plan_names_the_runs_in_a_terminal(tmp_path):

@@ -35,11 +35,13 @@ def write(run, *lines, attempt=1):
 
 
 def table(run, damaged=None):
-    epochs, numbers, values = steps.joined(read_steps(run, [] if damaged is None else damaged))
-    rows = [*zip(epochs.tolist(), numbers.tolist(), strict=True)]
+    values: dict[str, dict[tuple[int, int], float]] = {}
+    for epoch, blocks in read_steps(run, [] if damaged is None else damaged).items():
+        for name, numbers, of_block in blocks:
+            spots = [(epoch, number) for number in numbers.tolist()]
+            values.setdefault(name, {}).update(zip(spots, of_block.tolist(), strict=True))
     return {
-        name: [(*row, value) for row, value in zip(rows, column.tolist(), strict=True)]
-        for name, column in values.items()
+        name: [(*spot, value) for spot, value in sorted(of_name.items())] for name, of_name in values.items()
     }
 
 
@@ -173,4 +175,4 @@ def test_a_run_without_steps_is_not_read_at_all(run, monkeypatch):
     begin(run)
     monkeypatch.delattr(steps, "read_attempts")
 
-    assert read_steps(run, []) == []
+    assert read_steps(run, []) == {}

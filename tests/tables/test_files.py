@@ -372,8 +372,7 @@ def test_what_decides_is_exported_too(tmp_path, suffix):
     )
     runs.attrs = {
         "hyperparameters": ["lr", "a b", "seed"],
-        "goals": {"e": "min:kl"},
-        "kept by": {},
+        "goals": {"e": ["min:kl"]},
         "repeats": {"e": ["seed"]},
     }
     path = tmp_path / f"runs{suffix}"
@@ -382,5 +381,5 @@ def test_what_decides_is_exported_too(tmp_path, suffix):
 
     table = load_table(path)
     assert table.equals(runs)
-    assert table.attrs == {name: value for name, value in runs.attrs.items() if value}
+    assert table.attrs == runs.attrs
     assert best(table)["lr"].tolist() == [0.2, 0.1]
