@@ -339,7 +339,8 @@ def attempt_to_keep(folder: RunFolder, grid: GridContext) -> int:
     if earlier.status is not Status.COMPLETED and not grid.is_changed(earlier):
         return 0
     number: int = earlier.start.get("attempt", earlier.attempts)  # attempts after this attempt had no epoch
-    return number
+    # one of them may have saved weights, and ended before its record
+    return 0 if (folder.path / f"attempt-{number}.{files.WEIGHTS}").exists() else number
 
 
 def state_of(name: str, part: Any) -> Any:
@@ -382,9 +383,11 @@ def load_checkpoint(
     return None
 
 
-def load_weights(folder: Path, network: nn.Module) -> None:
-    """Load the saved weights of a run into a network; no code in the file is executed."""
-    path, where = folder / files.WEIGHTS, files.for_people(folder)
+def load_weights(folder: Path, network: nn.Module, attempt: int = 0) -> None:
+    """Load the saved weights of a run, or of one of its attempts, into a network; no code is executed."""
+    path, where = folder / f"attempt-{attempt}.{files.WEIGHTS}", files.for_people(folder)
+    if not path.exists():
+        path = folder / files.WEIGHTS
     try:
         state = _loaded(files.read_file(path, sys.maxsize)[0])
     except FileNotFoundError:

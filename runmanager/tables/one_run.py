@@ -97,7 +97,9 @@ class LoadedRun:
             raise CheckpointError(
                 f"{self.folder} has kept no weights: it is {self.status}, without an epoch{error}"
             )
-        checkpoint.load_weights(self.folder, network)
+        # of the attempt that the table shows: a later one may have ended before its first record
+        attempt = read_run(find_run(self.folder)[1]).start.get("attempt", 0)
+        checkpoint.load_weights(self.folder, network, attempt)
 
 
 def load_run(run: Any) -> LoadedRun:
