@@ -66,4 +66,6 @@ class GridContext:
         """Return the epochs to resume from, without an epoch that diverged; None if the run starts over."""
         if self.starts_over(earlier):
             return None
-        return earlier.epochs[: -1 if earlier.status is Status.DIVERGED else None]
+        epochs = earlier.epochs[: -1 if earlier.status is Status.DIVERGED else None]
+        # of a damaged journal, those before the first that is missing
+        return [record for number, record in enumerate(epochs, 1) if record.epoch == number]

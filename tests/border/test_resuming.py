@@ -672,13 +672,13 @@ def test_weights_of_a_wrapped_network_fit_the_network_itself(wrapped):
     assert other.weight.item() == next(network.parameters()).item()
 
 
-def keeping(value):
+def keeping(value, checkpoint=None):
     """Make a training function whose weight is a value and the epoch."""
 
     def train_weight(run, manager):
         network = nn.Linear(1, 1)
         with manager.run(run, network):
-            for epoch in manager.epochs(2, keep="last"):
+            for epoch in manager.epochs(2, keep="last", checkpoint=checkpoint):
                 network.weight.data.fill_(value + epoch)
                 manager.track_loss(1.0, 1)
 
@@ -692,6 +692,59 @@ def test_weights_of_an_attempt_whose_code_has_changed_are_set_aside():
     folder = reading.run_folder("runs/exp")
     weights = {path.name: torch.load(path)["weight"].item() for path in folder.glob("*weights.pt")}
     assert weights == {"attempt-1.weights.pt": 12.0, "weights.pt": 22.0}
+
+
+def test_an_own_trainer_goes_on_before_the_epoch_whose_line_is_damaged():
+    def train_by_hand(run, manager):
+        with manager.run(run):
+            begun.append(manager.resume_epoch + 1)
+            for epoch in range(manager.resume_epoch + 1, 6):
+                manager.begin_epoch()
+                manager.track_loss(float(epoch), 1)
+                manager.end_epoch()
+                if epoch == 4 and len(begun) == 1:
+                    raise KeyboardInterrupt
+
+    begun = []
+    start({"lr": [0.1]}, train_by_hand)
+    (journal,) = Path("runs/exp").glob("*/attempt-1.jsonl")
+    lines = journal.read_bytes().splitlines(keepends=True)
+    lines[3] = lines[3].replace(b"epoch", b"Epoch", 1)
+    journal.write_bytes(b"".join(lines))
+    with pytest.warns(RunsWarning, match="line 4"):
+        start({"lr": [0.1]}, train_by_hand)
+
+    with pytest.warns(RunsWarning, match="line 4"):
+        rows = load_results("runs/exp")
+    assert begun == [1, 3]
+    assert rows["epoch"].tolist() == [1, 2, 3, 4, 5]
+    assert rows["loss"].tolist() == [1.0, 2.0, 3.0, 4.0, 5.0]
+
+
+class InterruptedSave:
+    """A part of a checkpoint: Ctrl-C comes when its epoch's weights are saved, and its record is not."""
+
+    def state_dict(self):
+        if (reading.run_folder("runs/exp") / "attempt-1.weights.pt").exists():
+            raise KeyboardInterrupt
+        return {}
+
+    def load_state_dict(self, state):
+        pass
+
+
+def test_weights_set_aside_stay_when_the_next_attempt_ends_before_its_first_record():
+    start({"lr": [0.1]}, keeping(10.0))
+    start({"lr": [0.1]}, keeping(20.0, {"part": InterruptedSave()}))
+
+    of_the_row = nn.Linear(1, 1)
+    load_run("runs/exp/1").load_weights(of_the_row)
+    start({"lr": [0.1]}, keeping(30.0))
+
+    folder = reading.run_folder("runs/exp")
+    weights = {path.name: torch.load(path)["weight"].item() for path in folder.glob("*weights.pt")}
+    assert weights == {"attempt-1.weights.pt": 12.0, "weights.pt": 32.0}
+    assert of_the_row.weight.item() == 12.0
 
 
 LOSSES = (0.9, 0.5, 0.6, 0.4, 0.45, 0.41, 0.42, 0.1, 0.0, 0.2)
