@@ -14,7 +14,7 @@ from runmanager.answers.changes import Change, changes, repeats_differ
 from runmanager.answers.contest import BETTER, IDENTICAL, Contest, rule_of
 from runmanager.answers.effects import effects
 from runmanager.answers.failures import Failure, failures
-from runmanager.answers.importance import importances, what_matters
+from runmanager.answers.importance import importances
 from runmanager.answers.ranking import (
     Ranking,
     Setting,
@@ -417,7 +417,7 @@ def _of_ranges(runs: pd.DataFrame, ranking: Ranking, changed: Mapping[str, Chang
     metric, repeats = ranking.goal.metric, list(ranking.repeats)
     try:
         shares = importances(runs, str(ranking.goal), repeats=repeats)
-        measure, sentence = IMPORTANCE, what_matters(shares)
+        measure, sentence = IMPORTANCE, f"{shares.sentence}."
     except MissingExtraError:
         shares = effects(runs, metric, repeats=repeats).drop_duplicates("axis")
         shares, measure = shares.rename(columns={"explained": "importance"}), EXPLAINED

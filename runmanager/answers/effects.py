@@ -4,15 +4,14 @@ The functions take the table of `load_runs`, or rows of it. Only completed runs 
 """
 
 import math
-from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from runmanager.answers.changes import pooled
+from runmanager.answers.finding import Finding, with_sentence
 from runmanager.answers.ranking import (
-    ASSUMED,
     axes_of,
     check_comparable,
     completed,
@@ -25,24 +24,13 @@ from runmanager.answers.ranking import (
 )
 from runmanager.answers.sampled import in_parts, is_sampled
 from runmanager.answers.usual_goals import assumption
-from runmanager.tables.columns import HYPERPARAMETERS, Numbers, check_table
-
-EXPLAINED = "explained"
-"""The key in the `attrs` of a table of `effects`: the column whose variation is explained."""
-
-OVERLAP = "overlap"
-"""The key in the `attrs` of a table of `effects`: a sentence if the fractions of the axes overlap, else ""."""
-
-_OVERLAP = (
-    "combinations are missing, so the shares overlap and may add up to more than 100 %; the report compares "
-    "settings that differ in one axis alone"
-)
+from runmanager.tables.columns import HYPERPARAMETERS, check_table
 
 
 @np.errstate(over="ignore", invalid="ignore")  # the mean of huge numbers may overflow
 def effects(
     runs: pd.DataFrame, goal: str | None = None, *, repeats: str | Sequence[str] | None = None
-) -> pd.DataFrame:
+) -> Finding:
     """Return the influence of each hyperparameter on a result, and the mean of each of its values.
 
     Args:
@@ -69,7 +57,8 @@ def effects(
 
         Repeat axes have no rows. With repeat axes, each setting counts once, by its mean over the repeats; `n`
         is the number of settings with the value. `low` and `high` are the 95 % interval of the mean of these
-        settings, by the standard deviation between repeats, pooled over these settings.
+        settings, by the standard deviation between repeats, pooled over these settings. `sentence` names the
+        result, and says if combinations are missing.
 
     Raises:
         InvalidArgumentError: `goal` names no column of numbers, `repeats` names no hyperparameter, or `goal`
@@ -100,7 +89,8 @@ def effects(
     varies = total and numbers.min() < numbers.max()  # `total` of equal numbers may exceed 0 by rounding
     tables, parts = [], []
     for axis in axes_of(runs):
-        codes, values = _parts(runs[axis])
+        is_cut = is_sampled(runs[axis].tolist())  # into ranges
+        codes, values = in_parts(runs[axis]) if is_cut else numbered(runs[axis])
         if len(values) > 1:
             parts.append(codes[numbers.notna().to_numpy()])
             table = describe(numbers, codes)[["n", "mean", "std"]]
@@ -114,28 +104,22 @@ def effects(
     interval = ["low", "high"] if averaged else []
     columns = ["axis", "value", "n", "mean", "std", *interval, "explained"]
     tables.sort(key=lambda table: -table["explained"].iloc[0])
-    effects = pd.concat(tables, ignore_index=True)[columns] if tables else pd.DataFrame(columns=columns)
-    effects.attrs = {EXPLAINED: value, ASSUMED: assumption(averaged) if is_assumed else ""}
-    effects.attrs[OVERLAP] = "" if len(parts) < 2 or _is_complete(parts) else _OVERLAP  # noqa: PLR2004
-    return effects
-
-
-def _is_complete(parts: Sequence[Numbers]) -> bool:
-    """Whether each combination of the values of the axes has the same number of results."""
-    counts = Counter(zip(*(codes.tolist() for codes in parts), strict=True))
-    return len(counts) == math.prod(len(set(codes.tolist())) for codes in parts) and len({*counts.values()}) < 2  # noqa: PLR2004
-
-
-def _parts(column: "pd.Series[Any]") -> tuple[Numbers, list[Any]]:
-    """Number the values of an axis; cut a sampled axis into ranges, and number the ranges."""
-    return in_parts(column) if is_sampled(column.tolist()) else numbered(column)
+    table = pd.concat(tables, ignore_index=True)[columns] if tables else pd.DataFrame(columns=columns)
+    table.attrs = {}
+    combinations = set(zip(*(codes.tolist() for codes in parts), strict=True))
+    is_complete = not parts or len(combinations) == math.prod(len(set(codes.tolist())) for codes in parts)
+    return with_sentence(
+        table,
+        f"explained: the share of the variation of {value} that each axis explains",
+        "" if is_complete else "combinations are missing, so the shares overlap and may add up to more than 1",
+        "" if tables else "no hyperparameter varies",
+        assumption(averaged) if is_assumed else "",
+    )
 
 
 def _half_interval(settings: pd.DataFrame) -> float:
     """Return half the width of the interval of settings' mean, from the variance between repeats."""
     counted = settings[settings["n"] > 0]
-    freedom = (counted["n"] - 1).sum()
-    if not freedom:
-        return math.nan
-    variance = ((counted["n"] - 1) * counted["std"].fillna(0.0) ** 2).sum() / freedom
-    return float(t_quantile(freedom) * math.sqrt(variance * (1 / counted["n"]).sum()) / len(counted))
+    variance, freedom = pooled(zip(counted["n"].tolist(), counted["std"].tolist(), strict=True))
+    error = math.sqrt(variance * (1 / counted["n"]).sum()) / len(counted) if freedom else math.nan
+    return float(t_quantile(freedom) * error)

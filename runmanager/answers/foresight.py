@@ -2,8 +2,8 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,67 +19,74 @@ from runmanager.core.wording import printable
 from runmanager.errors import InvalidArgumentError
 from runmanager.tables.columns import runs_table
 
-_OFTEN = f"{round(10 * PROMISED)} of 10 cases"
 _FURTHER = 3  # the second difference in the sentence is smaller by this factor
 
 
-@dataclass(frozen=True)
-class Spread:
+class Spread(NamedTuple):
     """The standard deviation of the difference between two rivals from repeat to repeat."""
 
     std: float  # NaN if there are too few repeats
     n: int  # number of repeats
-    unit: str = "seed"  # the word for a repeat
+    unit: str  # the word for a repeat
     source: str = ""  # the other experiment that has these repeats
 
 
-@dataclass(frozen=True)
-class Foresight:
-    """The repeats of a planned grid, and the spread between repeats so far."""
+def foresight(
+    spread: Spread,
+    num_rivals: int,
+    num_repeats: int,
+    num_runs: int,
+    error: float,
+    time_of: Callable[[int], str],
+    *,
+    anytime: bool,
+    lead: float = math.nan,
+) -> str:
+    """Say which difference the planned repeats decide, or why this is unknown; "" if none varies.
 
-    num_rivals: int
-    num_repeats: int
-    num_runs: int  # number of runs of all repeats
-    spread: Spread
-    error: float
-    anytime: bool  # whether repeats end at a decision
-    lead: float = math.nan  # the lead so far, if the sentence says how many repeats it takes
-
-    def sentence(self, time_of: Callable[[int], str]) -> str:
-        """Say which difference the repeats decide, or why this is unknown; "" if repeats change nothing."""
-        n, spread = self.num_repeats, self.spread
-        units = f"{spread.unit}s"
-        if n < (least := fewest(level(self.num_rivals, self.error))):
-            return f"! {n} {units} cannot decide: a verdict needs at least {least} {units}"
-        if math.isnan(spread.std):
-            more = ENOUGH - spread.n
-            tell = f"{more} more {spread.unit} tells" if more == 1 else f"{more} more {units} tell"
-            return f"{tell} which difference {n} {units} can decide"
-        if not spread.std:
-            return ""
-        effect = smallest(n, self.num_rivals, self.error, known_by=spread.n - 1, anytime=self.anytime)
-        size = effect * spread.std
-        time = f" ({time})" if self.anytime and (time := time_of(self.num_runs)) else ""
-        text = f"With {n} {units}{time}, a difference of {size:.2g} is decided in {_OFTEN}"
-        basis = f"by the spread of {spread.n} {units}{spread.source and f' in {spread.source}'}"
-        further = size / _FURTHER if math.isnan(self.lead) else abs(self.lead)
-        named = f"{further:.2g}" if math.isnan(self.lead) else f"the lead of {further:.2g}"
-        return f"{text}; {named} takes {self._further(further / spread.std, time_of)} ({basis})"
-
-    def _further(self, effect: float, time_of: Callable[[int], str]) -> str:
-        """Say how many repeats decide a difference, in standard deviations, and the time."""
-        known_by = self.spread.n - 1
-        n = repeats_for(effect, self.num_rivals, self.error, known_by=known_by, anytime=self.anytime)
-        if math.isinf(n):
-            return f"more than {most_repeats(self.num_rivals):,} {self.spread.unit}s"
-        time = time_of(round(n * self.num_runs / self.num_repeats))
-        return f"about {float(f'{n:.2g}'):g} {self.spread.unit}s{time and f', {time}'}"
+    Args:
+        spread: The spread between repeats so far.
+        num_rivals: The number of compared settings or values.
+        num_repeats: The planned number of repeats.
+        num_runs: The number of runs of all repeats.
+        error: The probability that the verdict is wrong.
+        time_of: Returns the time that a number of runs takes, "" if it is unknown.
+        anytime: Whether repeats end at a decision.
+        lead: The lead so far, if the sentence says how many repeats it takes.
+    """
+    units = f"{spread.unit}s"
+    if num_repeats < (least := fewest(level(num_rivals, error))):
+        return f"! {num_repeats} {units} cannot decide: a verdict needs at least {least} {units}"
+    if math.isnan(spread.std):
+        return f"{ENOUGH} {units} tell which difference {num_repeats} {units} can decide"
+    if not spread.std:
+        return ""
+    known_by = spread.n - 1
+    size = smallest(num_repeats, num_rivals, error, known_by=known_by, anytime=anytime) * spread.std
+    further, what = size / _FURTHER, ""
+    if not math.isnan(lead):
+        further, what = abs(lead), "the lead of "
+    n = repeats_for(further / spread.std, num_rivals, error, known_by=known_by, anytime=anytime)
+    takes = f"more than {most_repeats(num_rivals):,} {units}"
+    if math.isfinite(n):
+        time = time_of(round(n * num_runs / num_repeats))
+        takes = f"about {float(f'{n:.2g}'):g} {units}{time and f', {time}'}"
+    time = f" ({time})" if anytime and (time := time_of(num_runs)) else ""
+    text = f"With {num_repeats} {units}{time}, a difference of {size:.2g} is decided"
+    text += f" in {10 * PROMISED:g} of 10 cases"
+    basis = f"by the spread of {spread.n} {units}{spread.source and f' in {spread.source}'}"
+    return f"{text}; {what}{further:.2g} takes {takes} ({basis})"
 
 
 def foresee(
-    experiment: Path, design: Design, results: Sequence[RunResult], *, anytime: bool
-) -> Foresight | None:
-    """Return what is known before a grid is executed; None if its runs are no repeats of several rivals."""
+    experiment: Path,
+    design: Design,
+    results: Sequence[RunResult],
+    time_of: Callable[[int], str],
+    *,
+    anytime: bool,
+) -> str:
+    """Say what the repeats of a planned grid can decide; "" if its runs are no repeats of several rivals."""
     runs = [result.folder.params for result in results]
     axes = design.repeating(varying(runs))
     rule = design.decide or Rule()
@@ -89,11 +96,11 @@ def foresee(
         for names in (of_rival, axes)
     )
     if not axes or min(len(rivals), len(repeats)) < 2:  # noqa: PLR2004 - there is nothing to compare
-        return None
+        return ""
     spread = spread_of(experiment.name, design, results)
     if math.isnan(spread.std):
         spread = next(_elsewhere(experiment, design), spread)
-    return Foresight(len(rivals), len(repeats), len(runs), spread, rule.error, anytime)
+    return foresight(spread, len(rivals), len(repeats), len(runs), rule.error, time_of, anytime=anytime)
 
 
 def spread_of(name: str, design: Design, results: Sequence[RunResult]) -> Spread:
@@ -125,4 +132,4 @@ def _elsewhere(experiment: Path, design: Design) -> Iterator[Spread]:
             results = list(map(read_run, other.runs.values()))
             spread = spread_of(path.parent.name, other.design, results)
             if not math.isnan(spread.std):
-                yield Spread(spread.std, spread.n, spread.unit, printable(path.parent.name))
+                yield spread._replace(source=printable(path.parent.name))

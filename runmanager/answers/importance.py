@@ -2,15 +2,16 @@
 
 import contextlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from runmanager.answers.ranking import ASSUMED, Ranking, axes_of, numbered, ranking_of
+from runmanager.answers.finding import Finding, with_sentence
+from runmanager.answers.ranking import axes_of, numbered, ranking_of
 from runmanager.answers.sampled import is_in_magnitudes, is_missing, is_sampled
 from runmanager.answers.sentences import percents
-from runmanager.core.wording import counted, printable
+from runmanager.core.wording import counted
 from runmanager.errors import MissingExtraError
 from runmanager.tables.columns import check_table
 
@@ -29,9 +30,6 @@ settings, in 35 % with the best tenth (the default of Optuna), in 38 % with the 
 65 and 35 %.
 """
 
-COUNTED, IMPORTANT_FOR = "settings", "value"
-"""The keys in the `attrs` of a table of `importances`: the number of settings, and the column."""
-
 _MOST_NAMED = 4  # maximum number of named hyperparameters after the first one
 _FEWEST = 2  # minimum number of different results
 
@@ -42,7 +40,7 @@ def importances(
     *,
     repeats: str | Sequence[str] | None = None,
     evaluator: "BaseImportanceEvaluator | None" = None,
-) -> pd.DataFrame:
+) -> Finding:
     """Return the importance of each hyperparameter for a good result, as fractions that add up to 1.
 
     Use this function for a sample or a search, whose hyperparameters vary together; for a grid, see `effects`.
@@ -59,8 +57,8 @@ def importances(
 
     Returns:
         One row per hyperparameter that varies, the most important first: `axis` and `importance`. Importances
-        from few runs vary much between samples; they are NaN if all results are equal. ``attrs["settings"]`` is
-        the number of settings that count, ``attrs["value"]`` is the column.
+        from few runs vary much between samples; they are NaN if all results are equal. `sentence` says which
+        hyperparameters matter most.
 
     Raises:
         MissingExtraError: Optuna is not installed.
@@ -85,7 +83,9 @@ def importances(
     scores = [setting.mean for setting in rated]
     names = [name for name in axes_of(settings) if len(numbered(settings[name])[1]) > 1]
     if len(set(scores)) < _FEWEST or not names:
-        return _shares(dict.fromkeys(names, math.nan), ranking, len(scores))
+        table = pd.DataFrame({"axis": names, "importance": math.nan})
+        text = f"All runs have the same {ranking.goal.metric}" if names else "No hyperparameter varies"
+        return with_sentence(table, text, ranking.assumption)
     with _quiet():
         study = optuna.create_study(direction="maximize" if ranking.goal.is_larger_better else "minimize")
         columns = {name: _column(settings[name]) for name in names}
@@ -93,29 +93,17 @@ def importances(
             params = {name: values[row] for name, (values, _) in columns.items() if values[row] is not None}
             spaces = {name: columns[name][1] for name in params}
             study.add_trial(optuna.create_trial(params=params, distributions=spaces, value=score))
+        is_default = evaluator is None
         evaluator = evaluator or optuna.importance.PedAnovaImportanceEvaluator(target_quantile=BEST)
         shares = optuna.importance.get_param_importances(study, evaluator=evaluator)
     ordered = sorted(shares, key=lambda name: -shares[name])
-    return _shares({name: float(shares[name]) for name in ordered}, ranking, len(scores))
-
-
-def what_matters(shares: pd.DataFrame) -> str:
-    """Write a table of `importances` (of the default evaluator) as sentences."""
-    metric, number = printable(shares.attrs[IMPORTANT_FOR]), shares.attrs[COUNTED]
-    if shares.empty or shares["importance"].isna().all():
-        return "No hyperparameter varies." if shares.empty else f"All runs have the same {metric}."
-    (first, share), *others = zip(shares["axis"], percents(shares["importance"].tolist()), strict=True)
-    following = "".join(f"; {name} {each}" for name, each in others[:_MOST_NAMED])
-    text = f"{printable(first)} matters most for being among the best quarter by {metric}"
-    text += f": {share} of the importance"
-    chance = f" Of only {counted(number, 'result')}, that may be chance." if number < ENOUGH else ""
-    return f"{text}{printable(following)}.{chance}"
-
-
-def _shares(shares: Mapping[str, float], ranking: Ranking, number: int) -> pd.DataFrame:
-    table = pd.DataFrame({"axis": list(shares), "importance": list(shares.values())})
-    table.attrs = {COUNTED: number, IMPORTANT_FOR: ranking.goal.metric, ASSUMED: ranking.assumption}
-    return table
+    table = pd.DataFrame({"axis": ordered, "importance": [float(shares[name]) for name in ordered]})
+    (first, share), *others = zip(ordered, percents(table["importance"].tolist()), strict=True)
+    what = "being among the best quarter by " if is_default else ""
+    text = f"{first} matters most for {what}{ranking.goal.metric}: {share} of the importance"
+    text += "".join(f"; {name} {part}" for name, part in others[:_MOST_NAMED])
+    chance = f"; of only {counted(len(scores), 'result')}, that may be chance" if len(scores) < ENOUGH else ""
+    return with_sentence(table, text + chance, ranking.assumption)
 
 
 def _column(column: "pd.Series[Any]") -> tuple[list[Any], "BaseDistribution"]:

@@ -19,6 +19,7 @@ import pandas as pd
 from pandas.api.types import is_integer_dtype
 from scipy.special import stdtrit
 
+from runmanager.answers.finding import Finding, with_sentence
 from runmanager.answers.usual_goals import assumption
 from runmanager.core.experiment import SEEDS, varying
 from runmanager.core.goal import KEPT, Goal, default_goal, parse_goal
@@ -45,9 +46,6 @@ ALL_REPEATS, FAILED_REPEATS, RUNS = "all repeats", "failed repeats", "runs"
 
 LOST = frozenset(str(status) for status in Status if status.is_lost)
 """The statuses of runs that failed, diverged, hung or were killed."""
-
-AVERAGED, RANKED, ASSUMED, PARETO = "averaged", "ranked", "assumed", "pareto"
-"""The keys in `attrs` of the returned tables: averaged columns, goal, assumed repeat axes, goals of a front."""
 
 _PARTS = ("n", "mean", "std", "low", "high")
 _CONFIDENCE = 0.95
@@ -152,6 +150,12 @@ class Ranking:
     def noun(self) -> str:
         """The word for a ranked item: "setting" or "run"."""
         return "setting" if self.repeats else "run"
+
+    @property
+    def order_in_words(self) -> str:
+        """Say by which metric, and over which repeats, the best is first."""
+        mean = f" over {' and '.join(self.repeats)}" if self.repeats else ""
+        return f"best {'mean ' if mean else ''}{self.goal.metric}{mean} first" if self.settings else ""
 
     @property
     def count(self) -> str:
@@ -496,7 +500,7 @@ def best(
     n: int | None = None,
     *,
     repeats: str | Sequence[str] | None = None,
-) -> pd.DataFrame:
+) -> Finding:
     """Sort runs, the best first; with repeat axes, sort settings by their mean.
 
     Args:
@@ -522,8 +526,8 @@ def best(
         interval of the mean, by Student's t (1908). `failed repeats` counts the runs that failed, diverged,
         hung or were killed. `all repeats` is the number of the setting's runs; `runs` lists them as arguments
         of `load_run`. A setting with a single completed run comes last if another has three, or if its other
-        runs failed and another has two, as its result may be luck. ``attrs["assumed"]`` lists the axes that
-        count as repeat axes because of their names.
+        runs failed and another has two, as its result may be luck. `sentence` names the axes that count as
+        repeat axes because of their names.
 
     Raises:
         InvalidArgumentError: `goal` names no column, a column without numbers, or a metric without a known
@@ -542,14 +546,14 @@ def best(
     with problems.collecting():
         ranking = ranking_of(runs, goal, repeats)
     problems.raise_if_any(InvalidArgumentError)
-    table = rows_of(runs, ranking, ranking.all_settings[:n])
-    table.attrs |= {RANKED: tuple(ranking.goal), ASSUMED: ranking.assumption}
-    return table
+    return with_sentence(
+        rows_of(runs, ranking, ranking.all_settings[:n]), ranking.order_in_words, ranking.assumption
+    )
 
 
 def pareto(
     runs: pd.DataFrame, goal: Sequence[str] | None = None, *, repeats: str | Sequence[str] | None = None
-) -> pd.DataFrame:
+) -> Finding:
     """Return the Pareto-optimal runs: no other run is as good in all goals and better in one.
 
     Args:
@@ -579,18 +583,8 @@ def pareto(
         rule = "a Pareto front has two goals or more"
         raise InvalidArgumentError([f"{rule}, got {goals!r}: write goal=['accuracy', 'min:loss']"])
     ranking = ranking_of(runs, goals, repeats)
-    front = rows_of(runs, ranking, ranking.front)
-    front.attrs |= {PARETO: [str(each) for each in ranking.goals], RANKED: tuple(ranking.goal)}
-    front.attrs[ASSUMED] = ranking.assumption
-    return front
-
-
-def columns_of_goals(runs: pd.DataFrame) -> list[str]:
-    """Return the goals' columns of a table of `pareto` or of experiments with several goals; else []."""
-    with contextlib.suppress(InvalidArgumentError):
-        goals = goals_of(runs, runs.attrs.get(PARETO))
-        return [goal.metric for goal in goals] if len(goals) >= _FEWEST else []
-    return []
+    text = f"no other is better in all of {', '.join(map(str, ranking.goals))}"
+    return with_sentence(rows_of(runs, ranking, ranking.front), text, ranking.assumption)
 
 
 def rows_of(runs: pd.DataFrame, ranking: Ranking, settings: Sequence[Setting]) -> pd.DataFrame:
@@ -615,9 +609,7 @@ def rows_of(runs: pd.DataFrame, ranking: Ranking, settings: Sequence[Setting]) -
     names = [name for name in axes_of(runs) if name not in ranking.repeats]
     params = runs[names].take(firsts).reset_index(drop=True)
     params.attrs = {}
-    table = beside(params, pd.DataFrame(columns, index=params.index))
-    table.attrs[AVERAGED] = metrics
-    return table
+    return beside(params, pd.DataFrame(columns, index=params.index))
 
 
 def names_of_runs(runs: pd.DataFrame) -> list[int | str | None]:

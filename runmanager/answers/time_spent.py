@@ -49,15 +49,14 @@ def time_spent(total: float, lanes: int, starting: float, runs: Sequence[RunTime
     training = sum(record.metrics.get("epoch duration", 0.0) for record in records)
     data = sum(record.times.get("phase_data_s", 0.0) for record in records)
     evaluation = sum(record.times.get("phase_eval_s", 0.0) for record in records)
-    begun = setup = failed = interrupted = 0.0
+    begun = 0.0
+    rests = dict.fromkeys(("runs that failed", "interrupted runs", "setup of runs"), 0.0)
     for run in runs:
         seconds = run.epochs[-1].metrics.get("run duration", run.before) - run.before if run.epochs else 0.0
         begun += seconds
-        rest = max(run.seconds - seconds, 0.0)  # before and after the epochs
-        setup += rest if run.status.is_success else 0.0
-        failed += rest if run.status.is_lost else 0.0
-        interrupted += 0.0 if run.status.is_success or run.status.is_lost else rest
-    if not whole or not training + setup + failed + interrupted:
+        failed = "runs that failed" if run.status.is_lost else "interrupted runs"
+        rests["setup of runs" if run.status.is_success else failed] += max(run.seconds - seconds, 0.0)
+    if not whole or not training + sum(rests.values()):
         return duration(total)
     waiting = data / training if training else 0.0
     of_it = f" (of it {percents([waiting])[0]} waiting for batches)" if waiting >= _LITTLE else ""
@@ -65,9 +64,7 @@ def time_spent(total: float, lanes: int, starting: float, runs: Sequence[RunTime
         f"training{of_it}": training,
         "evaluation": evaluation,
         "between epochs (checkpoints, logs)": max(begun - training - evaluation, 0.0),
-        "runs that failed": failed,
-        "interrupted runs": interrupted,
-        "setup of runs": setup,
+        **rests,
         "start": lanes * starting,
     }
     parts["between runs (tables, idle lanes)"] = max(whole - sum(parts.values()), 0.0)

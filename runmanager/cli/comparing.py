@@ -102,7 +102,7 @@ def compare_command(
         base (RUN): Compare all settings with the setting of this run, or with values as lr=0.1,width=64.
     """
     from runmanager.answers.compare import compare
-    from runmanager.answers.table_views import base_view, pairs_view
+    from runmanager.answers.show import of_table
     from runmanager.tables.one_run import find_run
 
     if base is None and axis and folders and Path(axis).exists() and not folders[-1].exists():
@@ -125,10 +125,8 @@ def compare_command(
     pairs = compare(runs, axis, goal, base=values, repeats=repeats)
 
     def show() -> None:
-        view = pairs_view(pairs) if base is None else base_view(pairs)
-        for sentence in view.notes:
-            tell(sentence)
-        print_view(replace(view, notes=[]), rows, what="pairs")
+        tell(pairs.sentence)
+        print_view(of_table(pairs), rows, what="pairs")
 
     return Answer(show, partial(rows_to_json, pairs, rows))
 

@@ -137,7 +137,7 @@ def _correlation(data: ReportData, change: Change) -> str:
     rho = change.correlation
     if not math.isfinite(rho):
         return ""
-    over = f"rank correlation {rho:.2f} over {change.num_settings} settings"
+    over = f"rank correlation {rho:.2f} over {len(data.ranking.settings)} settings"
     if change.is_chance:
         return f"{capital(data.goal.metric)} neither rises nor falls with it beyond chance ({over})."
     return f"{capital(data.goal.metric)} {'rises' if rho > 0 else 'falls'} with it ({over})."

@@ -330,9 +330,9 @@ class GridProgress(Display):
             from runmanager.answers.foresight import foresee  # imports pandas
 
             before, is_anytime = [planned.before for planned in loop.whole.runs], loop.design.decide is not None
-            foresight = foresee(loop.task.experiment.path, loop.design, before, anytime=is_anytime)
             time_of = partial(time_of_runs, plan, loop.num_lanes)
-            if foresight and (sentence := foresight.sentence(time_of)):
+            path = loop.task.experiment.path
+            if sentence := foresee(path, loop.design, before, time_of, anytime=is_anytime):
                 self.say(sentence)
 
     @property

@@ -270,7 +270,7 @@ class _Deciding(Search):
         """Say, once, that the limit will hardly decide; the runs took `seconds`, and `of_run` on average."""
         from runmanager.answers.contest import UNDECIDED
         from runmanager.answers.evidence import differences
-        from runmanager.answers.foresight import Foresight, Spread
+        from runmanager.answers.foresight import Spread, foresight
         from runmanager.answers.power import ENOUGH, chance
 
         rule, num_rivals = self._rule, len(contest.names)
@@ -290,9 +290,10 @@ class _Deciding(Search):
             return []
         self._is_hopeless = True
         spread = Spread(lead.std, n, contest.unit)
-        foresight = Foresight(num_rivals, limit, limit * per_repeat, spread, rule.error, True, lead.mean)
 
         def time_of(number: int) -> str:
             return duration(max(of_run * (number - n * per_repeat) / self.num_lanes, 1), 0)
 
-        return [f"! {what} will hardly decide. {foresight.sentence(time_of)}"]
+        num_runs = limit * per_repeat
+        text = foresight(spread, num_rivals, limit, num_runs, rule.error, time_of, anytime=True, lead=lead.mean)
+        return [f"! {what} will hardly decide. {text}"]
