@@ -19,7 +19,6 @@ from runmanager.core.goal import is_larger_better, parse_goal
 from runmanager.core.journal import DAMAGED
 from runmanager.core.outcome import LEADING, Status
 from runmanager.core.values import COLUMNS, decode, encode, plain, text
-from runmanager.core.wording import printable
 from runmanager.errors import InvalidArgumentError, MissingExtraError
 from runmanager.tables.columns import (
     GOALS,
@@ -31,11 +30,11 @@ from runmanager.tables.columns import (
     hyperparameters_of,
     without_numbers,
 )
-from runmanager.tables.results_files import FORMULA, csv_of, json_value, readable
+from runmanager.tables.results_files import FORMULA, json_value, readable
+from runmanager.tables.where import check_columns
 
 _WORDS = {"True": True, "False": False, "null": None}
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,4000})(\.[0-9]+)?([eE][+-]?[0-9]{1,4})?|nan|-?inf")
-_ENCODED = "encoded"
 _STATUSES = {str(status): str(status) for status in Status} | {
     "finished": "completed", "complete": "completed", "success": "completed", "succeeded": "completed",
     "terminated": "completed", "done": "completed", "crashed": "failed", "fail": "failed", "error": "failed",
@@ -63,7 +62,7 @@ def export(table: pd.DataFrame, path: str | os.PathLike[str]) -> None:
             spreadsheet would execute it (it begins with ``= + - @``), or if it looks like a number. The column
             ``hyperparameters`` has the hyperparameters, the goal and the repeat axes as JSON. JSON: an object
             with ``hyperparameters``, ``goals``, ``repeats``, ``columns`` and ``rows``; a row omits its missing
-            values. Parquet: columns of mixed types as JSON.
+            values. Parquet: the cells of the CSV, but numbers and truth values as such.
 
     Raises:
         InvalidArgumentError: `table` is not a DataFrame, or `path` has another suffix.
@@ -127,10 +126,7 @@ def load_table(
     noted = loaded.attrs.get(HYPERPARAMETERS, [])
     axes = [repeats] if isinstance(repeats, str) else list(repeats or ())
     names = list(dict.fromkeys([*(noted if hyperparameters is None else hyperparameters), *axes]))
-    have = printable(", ".join(map(str, loaded))) or "none"
-    where = "the table" if isinstance(table, pd.DataFrame) else repr(os.fspath(table))
-    if missing := [name for name in names if name not in loaded]:
-        raise InvalidArgumentError([f"{name!r} is no column of {where}; it has: {have}" for name in missing])
+    check_columns(names, loaded)
     for name in names:
         if name not in noted:
             loaded[name] = from_columns({name: _from_texts(_values(loaded[name]))}, ())[name]
@@ -192,8 +188,8 @@ def to_csv(table: pd.DataFrame, *, index: bool = False) -> str:
         readable(str(name)): ["" if value is pd.NA else readable(value) for value in _values(table[name])]
         for name in table
     }
-    columns = {"": table.index.tolist(), **columns} if index else columns
-    return csv_of(columns, zip(*columns.values(), strict=True))
+    cells = pd.DataFrame(columns, table.index, dtype="object")
+    return cells.to_csv(index=index, lineterminator="\n")
 
 
 def to_rows(table: pd.DataFrame) -> list[dict[str, Any]]:
@@ -244,12 +240,31 @@ def _likely_names(names: list[str]) -> list[str]:
     return [name for name in of_runs if name not in COLUMNS and is_larger_better(name) is None]
 
 
-def _to_csv(table: pd.DataFrame) -> bytes:
-    columns = {str(name): [_exact_cell(value) for value in _values(table[name])] for name in table}
+def _cells(table: pd.DataFrame) -> pd.DataFrame:
+    """Write each value as a number or a text, from which `_from_cells` restores it."""
+    cells: dict[str, Any] = {}
+    for name in map(str, table):
+        column = table[name].to_numpy()
+        if table[name].dtype.kind not in "biuf":
+            column = [_exact_cell(value) for value in _values(table[name])]
+        if name == "error":
+            column = ["" if cell == "'" else cell for cell in column]  # an error is never NA
+        cells[_exact_text(name)] = column
+    return pd.DataFrame({**cells, HYPERPARAMETERS: [json.dumps(_described(table))] * len(table)})
+
+
+def _from_cells(cells: dict[str, list[Any]]) -> tuple[Columns, Mapping[str, Any] | None]:
+    described = next(iter(cells.pop(HYPERPARAMETERS, ())), "")
+    if next(iter(cells), None) in ("", "Unnamed: 0"):  # the index in the tutorial's file
+        del cells[next(iter(cells))]
+    columns: Columns = {}
+    for cell, values in cells.items():
+        name = str(_read_cell(cell)) if cell.startswith(("'", '"')) else cell
+        columns[name] = [_read_cell(value) if isinstance(value, str) else value for value in values]
     if "error" in columns:
-        columns["error"] = ["" if cell == "'" else cell for cell in columns["error"]]  # an error is never NA
-    columns[HYPERPARAMETERS] = [json.dumps(_described(table))] * len(table)
-    return csv_of(map(_exact_text, columns), zip(*columns.values(), strict=True)).encode()
+        columns["error"] = ["" if value is pd.NA else value for value in columns["error"]]
+    said = json.loads(described) if described.startswith(("{", "[")) else described.split()
+    return columns, (said if isinstance(said, dict) else {HYPERPARAMETERS: said}) if described else None
 
 
 def _exact_cell(value: Any) -> str:
@@ -269,23 +284,6 @@ def _exact_text(text: str) -> str:
     return text if not text.startswith((*FORMULA, "'")) and _read_cell(text) is text else f"'{text}"
 
 
-def _from_csv(content: bytes) -> tuple[Columns, Mapping[str, Any] | None]:
-    cells = pd.read_csv(
-        io.BytesIO(content), header=None, dtype="object", keep_default_na=False, skip_blank_lines=False,
-        encoding="utf-8-sig",
-    )  # fmt: skip
-    names = [str(_read_cell(name)) if name.startswith(("'", '"')) else name for name in cells.iloc[0]]
-    texts = {name: cells[index].iloc[1:].tolist() for index, name in enumerate(names)}
-    described = next(iter(texts.pop(HYPERPARAMETERS, ())), "")
-    if names[0] in ("", "Unnamed: 0"):  # the index in the tutorial's file
-        del texts[names[0]]
-    columns = {name: [_read_cell(text) for text in column] for name, column in texts.items()}
-    if "error" in columns:
-        columns["error"] = ["" if value is pd.NA else value for value in columns["error"]]
-    said = json.loads(described) if described.startswith(("{", "[")) else described.split()
-    return columns, (said if isinstance(said, dict) else {HYPERPARAMETERS: said}) if described else None
-
-
 def _read_cell(cell: str) -> Any:
     """Return the value of a cell: a number, True, False, null or JSON; any other cell is text."""
     if not cell:
@@ -302,6 +300,18 @@ def _read_cell(cell: str) -> Any:
     return cell
 
 
+def _to_csv(table: pd.DataFrame) -> bytes:
+    return _cells(table).to_csv(index=False, lineterminator="\n").encode()
+
+
+def _from_csv(content: bytes) -> tuple[Columns, Mapping[str, Any] | None]:
+    cells = pd.read_csv(
+        io.BytesIO(content), header=None, dtype="object", keep_default_na=False, skip_blank_lines=False,
+        encoding="utf-8-sig",
+    )  # fmt: skip
+    return _from_cells({column[0]: column[1:] for column in cells.T.to_numpy().tolist()})
+
+
 def _to_json(table: pd.DataFrame) -> bytes:
     columns = {str(name): _values(table[name]) for name in table}
     rows = [
@@ -313,38 +323,21 @@ def _to_json(table: pd.DataFrame) -> bytes:
 
 def _from_json(content: bytes) -> tuple[Columns, Mapping[str, Any] | None]:
     document = json.loads(content)
-    if isinstance(document, list):  # the document is the tutorial's file, where null is a missing value
-        names = list(dict.fromkeys(name for row in document for name in row))
-        rows = [{name: value for name, value in row.items() if value is not None} for row in document]
-        return {name: [row.get(name, pd.NA) for row in rows] for name in names}, None
-    rows = [{name: decode(value) for name, value in row.items()} for row in document["rows"]]
-    return {name: [row.get(name, pd.NA) for row in rows] for name in document["columns"]}, document
+    if isinstance(document, dict):
+        rows = [{name: decode(value) for name, value in row.items()} for row in document["rows"]]
+        return {name: [row.get(name, pd.NA) for row in rows] for name in document["columns"]}, document
+    # the tutorial's file, where null is a missing value
+    names = dict.fromkeys(name for row in document for name in row)
+    return {name: [pd.NA if row.get(name) is None else row[name] for row in document] for name in names}, None
 
 
 def _to_parquet(table: pd.DataFrame) -> bytes:
-    columns: dict[str, Any] = {}
-    encoded = []
-    for name in map(str, table):
-        columns[name] = table[name].to_numpy()
-        if table[name].dtype.kind not in "biuf":
-            encoded.append(name)
-            cells = (
-                None if v is pd.NA else json.dumps(encode(v), allow_nan=False) for v in _values(table[name])
-            )
-            columns[name] = [*cells]
-    plain_table = pd.DataFrame(columns)
-    plain_table.attrs.update({**_described(table), _ENCODED: encoded})  # pandas writes them to the file
-    return plain_table.to_parquet(engine="pyarrow", index=False)
+    return _cells(table).to_parquet(engine="pyarrow", index=False)
 
 
 def _from_parquet(content: bytes) -> tuple[Columns, Mapping[str, Any] | None]:
     table = pd.read_parquet(io.BytesIO(content), engine="pyarrow")
-    columns = {str(name): _values(table[name]) for name in table}
-    for name in table.attrs.get(_ENCODED, ()):
-        # pandas 2 reads a column without any value as None, not NA
-        columns[name] = [decode(json.loads(v)) if isinstance(v, str) else pd.NA for v in columns[name]]
-    attrs = {str(key): value for key, value in table.attrs.items()}
-    return columns, attrs if HYPERPARAMETERS in attrs else None
+    return _from_cells({str(name): _values(table[name]) for name in table})
 
 
 _FORMATS: dict[str, tuple[Writer, Reader]] = {

@@ -3,7 +3,7 @@
 import csv
 import io
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,18 +52,13 @@ def write_results(runs: Sequence[RunResult], experiment: Path) -> None:
                 numbers = {name: json_value(value) for name, value in numbers.items()}
             lines.append({**columns, **texts, **cells, **of_epoch}.values())
             objects.append({**columns, **numbers, **values, **of_epoch})
-    content = csv_of(map(readable, columns), lines).encode("utf-8", "backslashreplace")
-    files.write_file(experiment / files.RESULTS_CSV, content)
-    files.write_file(experiment / files.RESULTS_JSON, files.strict_json(objects))
-
-
-def csv_of(names: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
-    """Write cells as CSV, each line ended by a line feed."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(names)
-    writer.writerows(rows)
-    return file.getvalue()
+    writer.writerow(map(readable, columns))
+    writer.writerows(lines)
+    content = file.getvalue().encode("utf-8", "backslashreplace")
+    files.write_file(experiment / files.RESULTS_CSV, content)
+    files.write_file(experiment / files.RESULTS_JSON, files.strict_json(objects))
 
 
 def has_cold_starts(runs: Sequence[RunResult]) -> bool:

@@ -219,8 +219,8 @@ def test_names_survive_a_file_of_export(tmp_path):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"hyperparameters": ["rate"]}, "'rate' is no column of the table; it has: lr, seed, f1"),
-        ({"hyperparameters": ["lr"], "repeats": "fold"}, "'fold' is no column of the table"),
+        ({"hyperparameters": ["rate"]}, "these runs have no column 'rate'; they have: lr, seed, f1"),
+        ({"hyperparameters": ["lr"], "repeats": "fold"}, "these runs have no column 'fold'"),
         ({"hyperparameters": ["lr"], "goal": "max:f2"}, "these runs have no column 'f2'; did you mean 'f1'"),
     ],
 )
