@@ -172,7 +172,7 @@ class Answers:
         if ranking is None or not self.settings:
             return self._pruned if ranking and Status.COMPLETED not in self.counts and not self.question else ""
         best, metric = ranking.settings[0], printable(ranking.metric)
-        kept = " at the epoch whose weights are kept" if ranking.goal.metric.startswith(KEPT) else ""
+        kept = " at the epoch whose weights are kept" if self._is_kept(best) else ""
         value = f"{ranking.written(best)}{kept}"
         number, name = f"{value}{self._mean_of(best)}", capital(ranking.name(best))
         if len(ranking.settings) == 1:
@@ -199,6 +199,15 @@ class Answers:
         if self._better_but_below:
             has = f"{'lead' if ties else 'leads'}{so_far}, with {metric}"
         return f"{name}{self._tied(ties)} {has} {value if ties else number}"  # an interval is of one setting
+
+    def _is_kept(self, setting: Setting) -> bool:
+        """Whether values count at the epoch whose weights are kept; not each experiment keeps any."""
+        assert self.ranking
+        metric, rows = self.ranking.goal.metric, self.runs.iloc[[*setting.rows]]
+        is_other = "experiment" not in rows or not rows[metric].equals(
+            rows.get(self.ranking.metric, rows[metric])
+        )
+        return metric.startswith(KEPT) and is_other
 
     def _tied(self, ties: int) -> str:
         """Name the leader after the best setting if it alone equals it, else their number."""

@@ -133,7 +133,7 @@ def _next_step(contest: Contest, rivals: Sequence[int]) -> str:
     elif lead.is_constant:
         return f"{ahead} in each {unit} alike; more {unit}s are needed"
     if unit in _SPLITS:
-        return f"{ahead}; a split has no more than its {unit}s: repeat the split with a seed axis"
+        return f"{ahead}; {_of_a_split(contest, rivals[0])}"
     first, total = fewest(lead.least * len(contest.names) / 2), _needed(contest, lead)
     total = max(total, first, lead.n + 1)
     step = f"; a verdict needs at least {first} {unit}s" if lead.n < first else ""
@@ -144,6 +144,13 @@ def _next_step(contest: Contest, rivals: Sequence[int]) -> str:
             f"; more than {_WORTH_SAYING} more {unit}s are needed" if lead.std else f"; more {unit}s are needed"
         )
     return f"{ahead}{step}"
+
+
+def _of_a_split(contest: Contest, rival: int) -> str:
+    """Say what decides between the best rival and another, if a split has no further repeats."""
+    if any(_is_open(contest, each) for each in (contest.order[0], rival)):
+        return f"their other {contest.unit}s are still to be executed"
+    return f"a split has no more than its {contest.unit}s: repeat the split with a seed axis"
 
 
 def _needed(contest: Contest, lead: Lead) -> float:

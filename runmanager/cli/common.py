@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from runmanager.core.wording import did_you_mean
+from runmanager.core.outcome import from_command_line
 from runmanager.errors import RunManagerError, RunsWarning, StorageError
 
 if TYPE_CHECKING:
@@ -47,7 +47,8 @@ class Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         """Execute a command."""
-        with _exit_codes(), _short_warnings():
+        # a command does not know whether the script of the runs has flags
+        with _exit_codes(), _short_warnings(), from_command_line(are_there=None):
             return super().invoke(ctx)
 
 
@@ -96,48 +97,33 @@ def allow_unread() -> Iterator[None]:
 
 
 def write_json(content: Any) -> None:
-    """Write a JSON document to standard output, with terminal control sequences escaped."""
-    document = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
-    typer.echo("".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in document))
-
-
-def find_experiment(path: Path) -> Path:
-    """Find the folder of an experiment; links are not followed."""
-    from runmanager.tables.roots import absolute_path, is_experiment, no_experiment
-
-    absolute = absolute_path(path)
-    if absolute.is_symlink():
-        raise FileNotFoundError(f"{path} is a link, which is not followed: name the folder itself")
-    if not absolute.is_dir() or not is_experiment(absolute):
-        raise FileNotFoundError(no_experiment(path))
-    return absolute.parent.resolve() / absolute.name
+    """Write a JSON document to standard output, in ASCII without terminal control sequences."""
+    typer.echo(json.dumps(content, indent=2, allow_nan=False))
 
 
 def find_target(path: Path) -> tuple[Path, "RunFolder | None"]:
     """Find an experiment, or a run in an experiment; links are not followed."""
     from runmanager.tables.one_run import find_run
-    from runmanager.tables.roots import absolute_path, is_experiment
+    from runmanager.tables.roots import absolute_path, is_experiment, no_experiment
 
-    parent = absolute_path(path).parent
-    is_run = parent.is_dir() and is_experiment(parent)
-    return find_run(path) if is_run else (find_experiment(path), None)
+    absolute = absolute_path(path)
+    if absolute.parent.is_dir() and is_experiment(absolute.parent):
+        return find_run(path)
+    if absolute.is_symlink():
+        raise FileNotFoundError(f"{path} is a link, which is not followed: name the folder itself")
+    if not absolute.is_dir() or not is_experiment(absolute):
+        raise FileNotFoundError(no_experiment(path))
+    return absolute.parent.resolve() / absolute.name, None
 
 
-def check_folder(root: Path) -> None:
+def check_folder(
+    folder: Path, rule: str = "give the folder that RunManager or run_grid wrote, such as 'runs'"
+) -> None:
     """Raise an error unless the path is a folder."""
     from runmanager.tables.roots import nearest
 
-    if not root.is_dir():
-        rule = "give the folder that RunManager or run_grid wrote, such as 'runs'"
-        raise FileNotFoundError(f"no folder {str(root)!r}: {nearest(root) or rule}")
-
-
-def check_target(path: Path) -> None:
-    """Raise an error if the folder of a file does not exist."""
-    from runmanager.tables.roots import nearest
-
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"no folder {str(path.parent)!r}: {nearest(path.parent) or 'make it first'}")
+    if not folder.is_dir():
+        raise FileNotFoundError(f"no folder {str(folder)!r}: {nearest(folder) or rule}")
 
 
 @contextmanager
@@ -167,10 +153,6 @@ def _exit_codes() -> Iterator[None]:
 def _usage(error: Any) -> str:
     """Return the error of a command line, and the command that shows its help."""
     message = error.format_message().rstrip(".")
-    if type(error).__name__ == "NoSuchOption":
-        wrong = error.option_name
-        names = [name for option in error.ctx.command.get_params(error.ctx) for name in option.opts]
-        message = f"no such option {wrong!r}; {did_you_mean(wrong, names, 'it has')}"
     command = error.ctx.command_path if error.ctx else "runmanager"
     return f"{message[:1].lower()}{message[1:]}\nsee: {command} --help"
 

@@ -1,6 +1,5 @@
 """Commands that rank runs, and set them side by side: best, compare, decide, diff."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -58,16 +57,12 @@ def best_command(
     ranking = ranking_of(runs, goals, repeats)
     if len(ranking.goals) > 1:
         n = rows.limit  # without a limit, `best` lists the whole Pareto front
-    selection = replace(rows, limit=None)  # `best` has applied the limit
-
-    def show() -> None:
-        print_view(ranked(runs, goals, n, repeats, with_others=False), selection)
 
     def json() -> object:
         tell(ranking.assumption)
-        return rows_to_json(rows_of(runs, ranking, ranking.first[:n]), selection)
+        return rows_to_json(rows_of(runs, ranking, ranking.first[:n]), rows)
 
-    return Answer(show, json)
+    return Answer(lambda: print_view(ranked(runs, goals, n, repeats, with_others=False), rows), json)
 
 
 def compare_command(
@@ -105,53 +100,62 @@ def compare_command(
     from runmanager.answers.show import of_table
     from runmanager.tables.one_run import find_run
 
-    if base is None and axis and folders and Path(axis).exists() and not folders[-1].exists():
-        axis, folders = str(folders[-1]), [Path(axis), *folders[:-1]]  # the axis may be behind the folders
-    if base is not None and axis is not None:
-        folders, axis = [Path(axis), *(folders or ())], None
-    run = None
-    if base is not None and not _is_condition(base):
-        run = find_run(Path(base))
-    if folders is None:
-        folders = [run[0] if run else _RUNS]
+    axis, paths = _axis_and_folders(axis, folders)
+    if base is not None and not paths and not _is_condition(base):
+        paths = [find_run(Path(base))[0]]
+    goals = [goal] if goal else None
     runs = load_selected(
-        *folders,
-        where=rows.where,
-        goals=[goal] if goal else None,
-        repeats=repeats,
-        hyperparameters=hyperparameters,
+        *(paths or [_RUNS]), where=rows.where, goals=goals, repeats=repeats, hyperparameters=hyperparameters
     )
-    values = None if base is None else _values_of(base, runs, run[1].params if run else None, repeats)
-    pairs = compare(runs, axis, goal, base=values, repeats=repeats)
+    pairs = compare(runs, axis, goal, base=values_of_base(base, runs, repeats), repeats=repeats)
 
     def show() -> None:
         tell(pairs.sentence)
-        print_view(of_table(pairs), rows, what="pairs")
+        print_view(of_table(pairs), rows, "pairs")
 
     return Answer(show, partial(rows_to_json, pairs, rows))
+
+
+def _axis_and_folders(axis: str | None, folders: list[Path] | None) -> tuple[str | None, list[Path]]:
+    """Separate the folders from the axis: the first or last word, if it is a name and no existing path."""
+    words = [] if axis is None else [axis, *map(str, folders or ())]
+
+    def is_axis(word: str, *, is_sure: bool) -> bool:
+        is_name, exists = all(part.isidentifier() for part in word.split(".")), Path(word).exists()
+        return is_name and not exists if is_sure else is_name or not exists
+
+    axis = None
+    if words and is_axis(words[0], is_sure=len(words) == 1):
+        axis = words.pop(0)
+    elif words and is_axis(words[-1], is_sure=True):
+        axis = words.pop()
+    return axis, [*map(Path, words)]
 
 
 def _is_condition(base: str) -> bool:
     return "=" in base and not Path(base).exists()
 
 
-def _values_of(
-    base: str, runs: "pd.DataFrame", params: Mapping[str, Any] | None, repeats: list[str] | None
-) -> dict[str, Any]:
+def values_of_base(base: str | None, runs: "pd.DataFrame", repeats: list[str] | None) -> dict[str, Any] | None:
     """Return the values of a base: those of a run, or those that the user wrote, as the table has them."""
     from runmanager.answers.ranking import axes_of, repeats_of
     from runmanager.core.values import column
-    from runmanager.tables.where import select
+    from runmanager.tables.one_run import find_run
+    from runmanager.tables.where import check_columns, select
 
-    if params is not None:
+    if base is None:
+        return None
+    if not _is_condition(base):
+        params = {column(name): value for name, value in find_run(Path(base))[1].params.items()}
         repeated = repeats_of(runs, repeats)[0]
-        values = {column(name): value for name, value in params.items()}
-        return {name: values[name] for name in axes_of(runs) if name not in repeated and name in values}
+        return {name: params[name] for name in axes_of(runs) if name not in repeated and name in params}
     conditions = base.split(",")
+    names = [condition.split("=")[0].strip() for condition in conditions]
+    check_columns(names, runs)
     rows = select(runs, conditions)
     if rows.empty:
         raise InvalidArgumentError(f"--base: no run has {base}")
-    return {name: rows[name].iloc[0] for name in (each.split("=")[0] for each in conditions)}
+    return {name: rows[name].iloc[0] for name in names}
 
 
 def decide_command(
@@ -189,11 +193,12 @@ def decide_command(
     from runmanager.console import print_fitted
     from runmanager.tables.formats import to_rows
 
-    is_folder = axis is not None and _is_folder(axis, alone=not folders)
-    paths = [*([Path(str(axis))] if is_folder else ()), *(folders or ())] or [_RUNS]
+    axis, paths = _axis_and_folders(axis, folders)
     goals = [goal] if goal else None
-    runs = load_selected(*paths, where=where, goals=goals, repeats=repeats, hyperparameters=hyperparameters)
-    answer = verdict(runs, None if is_folder else axis, goal=goal, repeats=repeats, margin=margin, error=error)
+    runs = load_selected(
+        *(paths or [_RUNS]), where=where, goals=goals, repeats=repeats, hyperparameters=hyperparameters
+    )
+    answer = verdict(runs, axis, goal=goal, repeats=repeats, margin=margin, error=error)
 
     def show() -> None:
         write_out(answer.sentence)
@@ -206,12 +211,6 @@ def decide_command(
         return {name: json_value(value) for name, value in values.items()} | {"table": to_rows(answer.table)}
 
     return Answer(show, json)
-
-
-def _is_folder(axis: str, *, alone: bool) -> bool:
-    """Whether the first argument is a folder and not an axis; a single argument may be a missing folder."""
-    is_name = all(part.isidentifier() for part in axis.split("."))
-    return (alone or not is_name) and (Path(axis).exists() or (alone and not is_name))
 
 
 def diff_command(first: Path, second: Path) -> Answer:

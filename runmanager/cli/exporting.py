@@ -1,8 +1,11 @@
 """Commands that write results to files and to other tools: report, export."""
 
 from pathlib import Path
+from typing import Any
 
-from runmanager.cli.common import check_target, say
+from runmanager.cli.common import check_folder, say
+from runmanager.cli.comparing import values_of_base
+from runmanager.cli.rows import is_table, load_selected
 from runmanager.core.wording import counted
 from runmanager.errors import InvalidArgumentError
 
@@ -15,6 +18,8 @@ def report_command(
     output: Path | None = None,
     goals: list[str] | None = None,
     repeats: list[str] | None = None,
+    base: str | None = None,
+    hyperparameters: str | None = None,
     watch: bool = False,
 ) -> None:
     """Write an HTML page that shows the best run, and why.
@@ -27,6 +32,8 @@ def report_command(
       runmanager report runs/fashion_grid -o report.html
       runmanager report runs/fashion_grid --goal test_loss
       runmanager report runs/fashion_grid --goal loss --goal "min:run duration"
+      runmanager report runs/ablation --base runs/ablation/1
+      runmanager report wandb.csv --goal max:val/f1 --repeats seed
       runmanager report runs/before runs/after
       runmanager report runs
       runmanager report runs/fashion_grid --watch
@@ -34,23 +41,30 @@ def report_command(
     Exit codes: 0 written; 2 no runs or no such metric; 74 the file could not be written.
 
     Options:
-        folders (FOLDER): An experiment, several to compare, or the root of several, of which it writes an index
-            and each page. Default: runs.
+        folders (FOLDER): An experiment, several to compare, a table of another tool, or the root of several, of
+            which it writes an index and each page. Default: runs.
         output (FILE): File to write. Default: report.html, or index.html in the root.
+        base (RUN): Compare all settings with the setting of this run, or with values as lr=0.1,width=64.
         watch: Rewrite the page while runs are executed, until Ctrl-C.
     """
     from runmanager.report import write_report
     from runmanager.report.render import watch_runs
     from runmanager.tables.roots import absolute_path
 
+    folders = folders or [_RUNS]
     goal = goals[0] if goals and len(goals) == 1 else goals or None
-    path: Path | list[Path] = folders[0] if folders and len(folders) == 1 else folders or _RUNS
+    source: Any = folders[0] if len(folders) == 1 else folders
+    values = None
+    if base is not None or hyperparameters or any(map(is_table, folders)):
+        runs = load_selected(*folders, goals=goals, repeats=repeats, hyperparameters=hyperparameters)
+        source = runs if is_table(folders[0]) else source
+        values = values_of_base(base, runs, repeats)
     if output:
-        check_target(output)
-    if watch:
-        watch_runs(path, output, goal, repeats, say=say)
+        check_folder(output.parent, "make it first")
+    if watch and not is_table(folders[0]):
+        watch_runs(source, output, goal, repeats, values, say=say)
         return
-    page = write_report(path, output, goal, repeats=repeats)
+    page = write_report(source, output, goal, repeats=repeats, base=values)
     say(f"{absolute_path(page)} is written: open it in a browser")
 
 
@@ -108,18 +122,13 @@ def _export_files(folder: Path, files: dict[str, Path], *, epochs: bool) -> None
     from runmanager.tables.loading import load_results, load_runs
     from runmanager.tables.roots import no_runs
 
-    problems = [
-        f"--{suffix[1:]} writes a file that ends in {suffix}, got '{path}'"
-        for suffix, path in files.items()
-        if path.suffix.lower() != suffix
-    ]
-    if problems:
-        raise InvalidArgumentError(problems)
-    for path in files.values():
-        check_target(path)
-    table = load_results(folder) if epochs else load_runs(folder)
+    for suffix, path in files.items():
+        if path.suffix.lower() != suffix:
+            raise InvalidArgumentError(f"--{suffix[1:]} writes a file that ends in {suffix}, got '{path}'")
+        check_folder(path.parent, "make it first")
+    table, what = (load_results(folder), "epoch") if epochs else (load_runs(folder), "run")
     if table.empty:
-        raise FileNotFoundError(no_runs(folder, "epochs" if epochs else "runs"))
+        raise FileNotFoundError(no_runs(folder, f"{what}s"))
     for path in files.values():
         write(table, path)
-        say(f"{path}: {counted(len(table), 'epoch' if epochs else 'run')}")
+        say(f"{path}: {counted(len(table), what)}")

@@ -11,7 +11,7 @@ import typer
 
 from runmanager.cli.common import say
 from runmanager.core.wording import listed
-from runmanager.errors import InvalidArgumentError, Problems
+from runmanager.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,15 +42,18 @@ class Selection:
     everything: bool = False
 
     def __post_init__(self) -> None:
-        problems = Problems()
-        if self.limit is not None:
-            problems.check_count("--limit (-n)", self.limit, 1)
-        problems.raise_if_any(InvalidArgumentError)
+        if self.limit is not None and self.limit < 1:
+            raise InvalidArgumentError(f"--limit (-n) must be a whole number, 1 or more, got {self.limit}")
 
     @property
     def is_of_rows(self) -> bool:
         """Whether the user selected rows or columns of runs."""
         return any((self.where, self.columns, self.sort, self.limit))
+
+
+def is_table(path: Path) -> bool:
+    """Whether a path is a file that `load_table` reads."""
+    return path.suffix in (".csv", ".json", ".parquet") and path.is_file()
 
 
 def load_selected(
@@ -61,11 +64,11 @@ def load_selected(
     hyperparameters: str | None = None,
 ) -> "pd.DataFrame":
     """Load those runs of the folders, or of a file of another tool, that meet a condition."""
-    from runmanager.cli.tables_of_files import SUFFIXES, read_table
+    from runmanager.cli.tables_of_files import read_table
     from runmanager.tables.loading import load_runs
     from runmanager.tables.roots import no_runs
 
-    files = [path for path in folders if path.suffix in SUFFIXES and path.is_file()]
+    files = [*filter(is_table, folders)]
     if len(files) not in (0, len(folders)) or len(files) > 1:
         raise InvalidArgumentError(f"{files[0]} is a table: give one table, or folders of runs")
     if hyperparameters and not files:
@@ -139,31 +142,30 @@ def _keys(values: "pd.Series[Any]") -> "pd.Series[Any]":
     return pd.Series(list(map(str, values)), values.index, dtype="object")  # a value may hold a lone surrogate
 
 
-def print_view(view: "View", selection: Selection, titles: Sequence[str] = (), *, what: str = "") -> None:
-    """Print the selected part of a table, and its caption."""
+def print_view(view: "View", selection: Selection, what: str = "rows") -> None:
+    """Print the selected part of a table, in a terminal as many rows as fit by default, and its caption."""
     from runmanager.console import print_fitted, wide_console
     from runmanager.tables.where import names_in
 
-    console = wide_console()
+    console, everything = wide_console(), selection.everything
     if view.table.empty:
         tell(view.caption)
         return
-    columns, everything = selection.columns, selection.everything
-    whole = view.whole if len(view.whole) else view.table
-    view = view.taken(_order(whole, selection.sort)) if selection.sort else view
-    view = _limited(view, selection.limit, what, everything=everything) if what else view
-    names = names_in(columns) if columns else None
+    if selection.sort:
+        view = view.taken(_order(view.whole if len(view.whole) else view.table, selection.sort))
+    most = selection.limit or (SCREENFUL if console.is_terminal and not everything else None)
+    if most and len(view.table) > most:
+        more = "-n" if selection.limit else "--all"
+        note = f"{most:,} of {len(view.table):,} {what}; {more} for more"
+        view = replace(view.taken(range(most)), notes=[note, *view.notes])
+    names = names_in(selection.columns or "") or None
     if names is None and (everything or not console.is_terminal):
-        others = [str(name) for name in view.whole if name not in view.table]
-        names = [*map(str, view.table), *others]
+        names = list(dict.fromkeys(map(str, [*view.table, *view.whole])))
     drawn = view.drawn(names, is_plain=not console.is_terminal)
-    for title in titles:
-        tell(title)
-    left_out = print_fitted(drawn, console, everything=everything or bool(columns))
+    left_out = print_fitted(drawn, console, everything=everything or bool(selection.columns))
     hidden = view.hidden(left_out) if names is None else left_out
     tell(view.caption)
-    if hidden:
-        tell(f"not shown: {listed(hidden, 6)}; --all")
+    tell(f"not shown: {listed(hidden, 6)}; --all" if hidden else "")
 
 
 def tell(caption: str) -> None:
@@ -174,17 +176,3 @@ def tell(caption: str) -> None:
         caption = "\n".join(wrapped(caption, shutil.get_terminal_size().columns))
     if caption:
         say(caption)
-
-
-def _limited(view: "View", limit: int | None, what: str, *, everything: bool) -> "View":
-    """Limit the rows by the user's option, else to the terminal's height; the caption gives both numbers."""
-    from runmanager.console import wide_console
-
-    if limit is None and (everything or not wide_console().is_terminal):
-        return view
-    most, total = SCREENFUL if limit is None else limit, len(view.table)
-    if total <= most:
-        return view
-    note = f"{most:,} of {total:,} {what}; {'--all' if limit is None else '-n'} for more"
-    cut = view.taken(range(most))
-    return replace(cut, notes=[note, *cut.notes])

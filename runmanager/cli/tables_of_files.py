@@ -11,9 +11,6 @@ from runmanager.errors import InvalidArgumentError
 if TYPE_CHECKING:
     import pandas as pd
 
-SUFFIXES = (".csv", ".json", ".parquet")
-"""The suffixes of the files that `load_table` reads."""
-
 # columns that W&B, MLflow and TensorBoard write about a run
 _ABOUT_RUNS = frozenset((
     "commit", "created", "description", "duration", "end time", "end_time", "experiment", "folder", "group",

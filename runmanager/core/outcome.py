@@ -82,18 +82,18 @@ class Status(StrEnum):
             self.sign = "✗" if self.is_fault else "!"
 
 
-_are_there = False
-"""Whether `main` reads this program's command line.
+_are_there: bool | None = False
+"""Whether `main` reads the command line of the program that is advised; None if this is not known.
 
 The value is global, as advice is written in many functions and threads.
 """
 
 
 @contextmanager
-def from_command_line() -> Iterator[None]:
-    """Name flags in the advice that is written during the block."""
+def from_command_line(are_there: bool | None = True) -> Iterator[None]:
+    """Name flags in the advice that is written during the block; with None, arguments and flags."""
     global _are_there  # noqa: PLW0603 - there is one command line
-    before, _are_there = _are_there, True
+    before, _are_there = _are_there, are_there
     try:
         yield
     finally:
@@ -109,6 +109,8 @@ def argument(code: str, flag: str) -> str:
     ...     argument("retry_failed=True", "--retry-failed")
     '--retry-failed'
     """
+    if _are_there is None:
+        return f"{code} or {flag}"
     return flag if _are_there else code
 
 

@@ -19,6 +19,9 @@ class LivePage(Listener):
 
     If the page cannot be written, one message reports this, and the grid continues.
 
+    Attributes:
+        target: The file.
+
     Args:
         experiment: The experiment's folder.
         report: The file, True for `report.html` in that folder.
@@ -37,13 +40,13 @@ class LivePage(Listener):
     ) -> None:
         self._experiment, self._say, self._is_alone = experiment, say, is_alone
         file = experiment / files.REPORT if isinstance(report, bool) else Path(report)
-        self._target = file.absolute()  # train() may change the working directory
+        self.target = file.absolute()  # train() may change the working directory
         self._next, self._interval = 0.0, _LEAST_S
         self._is_writable = True
 
     def __enter__(self) -> Self:
         """Write the page for the first time, and show its path."""
-        self._say(f"report: {files.for_people(self._target)} (a browser that shows it follows)")
+        self._say(f"report: {files.for_people(self.target)} (a browser that shows it follows)")
         self._renew()
         return self
 
@@ -70,7 +73,7 @@ class LivePage(Listener):
             from runmanager.report.render import write_page
 
             before = time.monotonic()
-            write_page(self._experiment, self._target, seconds=None if is_over else self._interval)
+            write_page(self._experiment, self.target, seconds=None if is_over else self._interval)
         except Exception as error:  # noqa: BLE001 - a view must not end a grid
             self._say(f"! the report could not be written: {type(error).__name__}: {error}")
             self._is_writable = False

@@ -1,9 +1,11 @@
 """The data of a report: the runs, the best settings, and the effects of the hyperparameters."""
 
 import math
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -12,12 +14,13 @@ from runmanager.answers.answers import CHANGE, Answers, answers_of
 from runmanager.answers.differences import Row
 from runmanager.answers.ranking import Ranking, own_goals, ranking_of
 from runmanager.answers.sampled import is_missing, is_sampled
-from runmanager.core.experiment import Experiment, varying
+from runmanager.core.experiment import Design, Experiment, RunFolder, varying
 from runmanager.core.goal import EPOCH, KEPT, Goal, is_larger_better, x_value
 from runmanager.core.outcome import Status
 from runmanager.core.state import RunResult
-from runmanager.core.values import key_of, text
+from runmanager.core.values import RESERVED, key_of, text
 from runmanager.core.wording import printable
+from runmanager.errors import InvalidArgumentError
 from runmanager.tables import columns as tables
 from runmanager.tables.cells import brief, concise
 from runmanager.tables.notes import first_line_of_note
@@ -71,6 +74,12 @@ class ReportData:
     differences: Sequence[
         tuple[str, str, Sequence[Row]]
     ] = ()  # for experiments side by side: both names, and the rows of differences
+    against: str = ""  # the comparison of all settings with a base, as HTML
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether the runs come from a table, and not from folders of runs."""
+        return "folder" not in self.runs
 
     @property
     def goal(self) -> Goal:
@@ -130,12 +139,16 @@ def report_data(
     experiments: Mapping[str, Sequence[RunResult]],
     goal: str | Sequence[str] | None = None,
     repeats: str | Sequence[str] | None = None,
+    *,
+    is_foreign: bool = False,
 ) -> ReportData:
     """Rank the runs of the experiments, and measure the effects of their hyperparameters."""
     experiments = {name: runs for name, runs in experiments.items() if runs}
     pairs = [(name, run) for name, runs in experiments.items() for run in runs]
     results = [run for _, run in pairs]
-    table = tables.runs_table(experiments)
+    table = tables.runs_table(experiments, Design() if is_foreign else None)
+    if is_foreign:
+        del table["folder"]
     if goal is None:
         own_goals(table)  # raises an error if the experiments have different goals
     answers = answers_of(table, goal, repeats)
@@ -173,6 +186,23 @@ def report_data(
         "\n".join(notes.values()),
         _x_axis(results),
     )  # fmt: skip
+
+
+def runs_of_table(table: pd.DataFrame) -> list[RunResult]:
+    """Return the rows of a table, one per run, as runs without epochs and without folders."""
+    if "epoch" in table:
+        raise InvalidArgumentError("a page needs a table with one row per run, got one with a row per epoch")
+    params, hidden = tables.hyperparameters_of(table), RESERVED - {"loss", "accuracy"}
+    numbers = [name for name in map(str, table.select_dtypes("number")) if name not in (*params, *hidden)]
+    results = []
+    for number, row in enumerate(table.to_dict(orient="records"), 1):
+        values = {name: row[name] for name in params if not is_missing(row[name])}
+        metrics = {name: float(row[name]) for name in numbers if not is_missing(row[name])}
+        folder = RunFolder(Path(os.devnull, str(number)), number, str(number), values)
+        error = row["error"] if isinstance(row.get("error"), str) else ""
+        status = Status(row.get("status", Status.COMPLETED))
+        results.append(RunResult(folder, status, [], 1, error, {}, summary=metrics))
+    return results
 
 
 def _x_axis(results: Sequence[RunResult]) -> str | None:

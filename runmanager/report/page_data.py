@@ -43,7 +43,7 @@ def page_data(
         "heads": [{"name": name, "kind": kind} for name, kind in table["columns"]],
         "curves": {metric: _curves(data, metric) for metric in metrics},
         "views": _views(data, viewed),
-        "homes": _distinct([str(run.folder.path.parent) for run in data.results]),
+        "homes": None if data.is_foreign else _distinct([str(r.folder.path.parent) for r in data.results]),
     }  # fmt: skip
     written = json.dumps(content, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return written.replace("<", "\\u003c")  # escape "<", so that no value closes the <script> element
@@ -114,7 +114,7 @@ def _views(data: ReportData, viewed: Sequence[int]) -> dict[str, Any]:
     views: dict[str, Any] = {}
     room = _MOST_PICTURES
     for index in viewed:
-        views[str(index)] = _view(data.results[index], data.x_axis)
+        views[str(index)] = _view(data.results[index], data.x_axis, is_foreign=data.is_foreign)
         if room > 0:
             pictures = confusion_matrices(data.results[index].folder.path)
             room -= sum(map(len, pictures.values()))
@@ -123,7 +123,7 @@ def _views(data: ReportData, viewed: Sequence[int]) -> dict[str, Any]:
     return views
 
 
-def _view(run: RunResult, x_axis: str | None) -> dict[str, Any]:
+def _view(run: RunResult, x_axis: str | None, *, is_foreign: bool) -> dict[str, Any]:
     """Return the details that the page shows only in the view of a run."""
     versions = run.start.get("versions")
     facts = {key: printable(str(run.start[key])) for key in _FACTS if run.start.get(key)}
@@ -144,7 +144,7 @@ def _view(run: RunResult, x_axis: str | None) -> dict[str, Any]:
         "attempts": run.attempts,
         "epochs": len(run.epochs),
         "error": printable(run.error),
-        "next": printable(run.next_step),
+        "next": "" if is_foreign else printable(run.next_step),
         "log": "\n".join(map(printable, run.error_log_tail(_LAST_LINES))),
         "curves": curves,
     }

@@ -6,7 +6,7 @@ import html
 import math
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -15,8 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+import pandas as pd
+
+from runmanager.answers.compare import compare
 from runmanager.answers.conclusion import all_digits
 from runmanager.answers.differences import diff_of
+from runmanager.answers.ranking import own_goals, repeats_of
+from runmanager.answers.show import show
 from runmanager.answers.usual_goals import companion
 from runmanager.answers.view import TIMES
 from runmanager.core import files
@@ -26,7 +31,7 @@ from runmanager.core.outcome import Status
 from runmanager.core.wording import counted, printable
 from runmanager.errors import InvalidArgumentError, StorageError
 from runmanager.report import charts, curves, search_text, sections, slices, text, timeline
-from runmanager.report.model import PageAxis, ReportData, report_data
+from runmanager.report.model import PageAxis, ReportData, report_data, runs_of_table
 from runmanager.report.page_data import page_data
 from runmanager.report.run_colors import NUM_COLORS, color_of, colored_axis
 from runmanager.report.svg import spaced
@@ -74,11 +79,12 @@ class WrittenReport(_Path):
 
 
 def write_report(
-    path: Paths = "runs",
+    path: Paths | pd.DataFrame = "runs",
     target: str | os.PathLike[str] | None = None,
     goal: str | Sequence[str] | None = None,
     *,
     repeats: str | Sequence[str] | None = None,
+    base: Mapping[str, Any] | None = None,
 ) -> WrittenReport:
     """Write one HTML file that shows which run is best, and why.
 
@@ -89,11 +95,13 @@ def write_report(
         path: One experiment, a list of several, or their root. With a list, the page has the experiments side
             by side, with the differences between the first and each other experiment. For a root with several
             experiments, the page of each is ``report.html`` in its folder, and the file is an index of them.
+            Or a table with one row per run, as from `load_table`: its page has no curves, times and commands.
         target: The HTML file; it is replaced atomically. By default, it is ``report.html``, or ``index.html``
             in the root.
         goal: The metric that ranks the runs, as in `best`. The first metric of a list ranks the runs, and the
             page also shows the Pareto front of all metrics, as in `pareto`.
         repeats: The axes that only repeat a setting, as in `best`.
+        base: The hyperparameters of one setting, as in `compare`: the page then compares all settings with it.
 
     Returns:
         The path of the file; a notebook shows it as a link.
@@ -108,21 +116,22 @@ def write_report(
         >>> str(write_report("runs/circle", "report.html", goal="accuracy"))
         'report.html'
     """
-    return write_page(path, target, goal, repeats)
+    return write_page(path, target, goal, repeats, base)
 
 
 def write_page(
-    path: Paths,
+    path: Paths | pd.DataFrame,
     target: str | os.PathLike[str] | None = None,
     goal: str | Sequence[str] | None = None,
     repeats: str | Sequence[str] | None = None,
+    base: Mapping[str, Any] | None = None,
     *,
     seconds: float | None = None,
 ) -> WrittenReport:
     """Write a report, or the index of a root; with `seconds`, the page reloads itself after this time."""
     if isinstance(path, str | os.PathLike) and len(folders := folders_of(Path(path))) > 1:
-        return _write_index(Path(path), folders, target, goal, repeats, seconds)
-    data, damaged = _read(path, goal, repeats)
+        return _write_index(Path(path), folders, target, goal, repeats, base, seconds)
+    data, damaged = _read(path, goal, repeats, base)
     return _write(target or files.REPORT, render(data, damaged, seconds))
 
 
@@ -132,6 +141,7 @@ def _write_index(
     target: str | os.PathLike[str] | None,
     goal: str | Sequence[str] | None,
     repeats: str | Sequence[str] | None,
+    base: Mapping[str, Any] | None,
     seconds: float | None,
 ) -> WrittenReport:
     """Write the page of each experiment, and the index of these pages."""
@@ -141,7 +151,7 @@ def _write_index(
         if not read_runs(folder):
             continue
         try:
-            pages[folder / files.REPORT] = _read(folder, goal, repeats)
+            pages[folder / files.REPORT] = _read(folder, goal, repeats, base)
         except InvalidArgumentError as error:  # its runs lack the metric
             refused[folder.name] = error
     if not pages:
@@ -203,9 +213,28 @@ def _write(target: str | os.PathLike[str], page: str) -> WrittenReport:
 
 
 def _read(
-    path: Paths, goal: str | Sequence[str] | None, repeats: str | Sequence[str] | None
+    path: Paths | pd.DataFrame,
+    goal: str | Sequence[str] | None,
+    repeats: str | Sequence[str] | None,
+    base: Mapping[str, Any] | None,
 ) -> tuple[ReportData, Sequence[str]]:
     """Read the data of a page, and messages about damaged files."""
+    damaged: Sequence[str] = ()
+    if isinstance(path, pd.DataFrame):
+        goals, axes = goal or [*map(str, own_goals(path))] or None, repeats_of(path, repeats)[0]
+        data = report_data("results", {"": runs_of_table(path)}, goals, axes, is_foreign=True)
+    else:
+        data, damaged = _read_folders(path, goal, repeats)
+    if base is not None:
+        first = goal if isinstance(goal, str | None) else goal[0]
+        against = show(compare(data.runs, None, first, base=base, repeats=list(data.ranking.repeats)))
+        data = replace(data, against=against._repr_html_())
+    return data, damaged
+
+
+def _read_folders(
+    path: Paths, goal: str | Sequence[str] | None, repeats: str | Sequence[str] | None
+) -> tuple[ReportData, Sequence[str]]:
     results, damaged = read_results(path)
     experiments = dict(results)
     if not any(experiments.values()):
@@ -418,6 +447,7 @@ def watch_runs(
     target: str | os.PathLike[str] | None = None,
     goal: str | Sequence[str] | None = None,
     repeats: str | Sequence[str] | None = None,
+    base: Mapping[str, Any] | None = None,
     *,
     say: Callable[[str], None],
 ) -> None:
@@ -429,14 +459,14 @@ def watch_runs(
             started = time.monotonic()
             now = _state(path)
             if now != before:
-                page = write_page(path, target, goal, repeats, seconds=interval)
+                page = write_page(path, target, goal, repeats, base, seconds=interval)
             if before is None:
                 say(f"{absolute_path(page)} is written and renewed until Ctrl-C: open it in a browser")
             before = now
             interval = max(_LEAST_S, _SHARE * (time.monotonic() - started))
             time.sleep(interval)
     except KeyboardInterrupt:
-        page = write_page(path, target, goal, repeats)
+        page = write_page(path, target, goal, repeats, base)
         say(f"{absolute_path(page)} is written for the last time")
 
 

@@ -79,13 +79,14 @@ def causes(data: ReportData) -> list[dict[str, Any]]:
         named = ", ".join(data.names[index] for index in failure.rows[:_MOST_NAMED])
         more = f" and {len(failure.rows) - _MOST_NAMED} more" if len(failure.rows) > _MOST_NAMED else ""
         run = f"{files.for_people(first.folder.path.parent)}/{first.folder.number}"
+        show = f"runmanager show {shlex.quote(run)}"
         causes.append(
             {
                 "status": failure.status,
                 "error": failure.cause or "no cause is recorded",
                 "which": failure.runs,
                 "runs": named + more if len(failure.rows) > 1 else "",
-                "next": failure.next_step(printable(f"runmanager show {shlex.quote(run)}")),
+                "next": "" if data.is_foreign else failure.next_step(printable(show)),
                 "log": "\n".join(map(printable, first.error_log_tail(_LAST_LINES))),
             }
         )

@@ -22,6 +22,7 @@ from runmanager import (
     export,
     from_tensorboard,
     importances,
+    load_results,
     load_run,
     load_runs,
     load_table,
@@ -666,3 +667,107 @@ def test_a_csv_of_export_needs_no_options(tmp_path):
     export(table(rows), tmp_path / "runs.csv")
 
     assert "lr=0.1 is better" in command("decide", tmp_path / "runs.csv").out
+
+
+def test_a_page_of_a_csv_says_what_the_commands_say(tmp_path):
+    words = (wandb(tmp_path, lost=[(0.01, 3)]), "--repeats", "seed", "--goal", "max:val/f1")
+    decided = command("decide", *words).out.splitlines()[0]
+
+    answer = command("report", *words, "--base", "lr=0.01", "-o", tmp_path / "page.html")
+
+    assert answer.code == 0
+    text = text_of(parse(tmp_path / "page.html"))
+    assert decided.partition(",")[0] in text
+    assert "Against the base" in text
+    assert "of each setting against lr=0.01, paired by seed" in text
+    assert "1 failed" in text
+    assert not {"null", "runmanager", "retry_failed"} & set(re.findall(r"\w+", text.partition("Written by")[0]))
+
+
+def test_a_page_of_an_exported_table_ranks_as_the_experiment_does(tmp_path):
+    def train(run, manager):
+        with manager.run(run, nn.Linear(1, 1)):
+            for epoch in manager.epochs(2, keep="max:f1"):
+                manager.track(f1=run.lr * (3 if epoch == 1 and run.lr == 1 else 1))
+
+    run_grid({"lr": [1, 2]}, train, experiment="e", root=tmp_path, goal="max:f1", **QUIET)
+    runs = load_runs(tmp_path / "e")
+    export(runs, tmp_path / "runs.csv")
+
+    page = write_report(load_table(tmp_path / "runs.csv"), tmp_path / "page.html")
+
+    assert best(runs)["lr"].iloc[0] == 1
+    assert "Run 1 (lr=1) is best: f1 3" in text_of(parse(page))
+
+
+def test_a_page_needs_a_row_per_run(tmp_path):
+    execute(tmp_path, {"lr": [1]}, lambda run: {"f1": run.lr}, epochs=2)
+
+    with pytest.raises(InvalidArgumentError, match="row per run"):
+        write_report(load_results(tmp_path), tmp_path / "page.html")
+
+
+def test_the_base_of_an_ablation_may_be_a_run_of_the_page(tmp_path):
+    scores = {"none": 0.5, "batch": 0.8}
+
+    def noise(run):
+        return random.Random(f"{run.seed} {run.norm}").gauss(0, 0.01)  # noqa: S311
+
+    grid = {"norm": ["batch", "none"], "seed": list(range(8))}
+    execute(tmp_path, grid, lambda run: {"f1": scores[run.norm] + noise(run)}, goal="max:f1")
+
+    command("report", tmp_path / "e", "--base", tmp_path / "e/1", "-o", tmp_path / "page.html")
+
+    text = text_of(parse(tmp_path / "page.html"))
+    assert "against norm=batch, paired by seed" in text
+    assert "worse" in text
+
+
+def test_an_axis_and_a_base_are_two_questions(tmp_path):
+    execute(tmp_path, {"norm": [1, 2]}, lambda run: {"f1": run.norm})
+
+    answer = command("compare", "norm", "--base", tmp_path / "e/1")
+
+    assert answer.code == 2
+    assert "two questions" in answer.err
+
+
+def test_a_base_is_written_as_values_alone(tmp_path):
+    execute(tmp_path, {"norm": [1, 2]}, lambda run: {"f1": run.norm})
+
+    answer = command("compare", tmp_path / "e", "--base", "norm<=1")
+
+    assert (answer.code, "Traceback" in answer.err) == (2, False)
+    assert "'norm<'" in answer.err
+
+
+def test_folds_that_are_still_to_come_are_waited_for():
+    rows = [{"lr": lr, "fold": fold, "f1": lr + 0.01 * fold} for lr in (1, 2) for fold in range(5)]
+    runs = table(rows, repeats="fold").assign(status=["completed", "completed", *["pending"] * 3] * 2)
+
+    sentence = str(verdict(runs))
+
+    assert "repeat the split" not in sentence
+    assert "folds" in sentence
+
+
+def test_a_run_that_keeps_no_weights_is_not_said_to(tmp_path):
+    def train(run, manager):
+        with manager.run(run, nn.Linear(1, 1)):
+            for epoch in manager.epochs(2, keep="max:f1" if run.lr == 1 else None):
+                manager.track(f1=run.lr * epoch)
+
+    for lr in (1, 2):
+        run_grid({"lr": [lr]}, train, experiment=f"e{lr}", root=tmp_path, goal="max:f1", **QUIET)
+
+    said = command("best", tmp_path).err
+
+    assert "is best" in said
+    assert "weights are kept" not in said
+
+
+def test_a_ranking_says_that_the_last_value_counts(tmp_path):
+    execute(tmp_path, {"lr": [1, 2]}, lambda run: {"f1": run.lr}, epochs=2, goal="max:f1")
+
+    assert "best f1 first, by its last value" in show(best(load_runs(tmp_path))).caption
+    assert "The last f1 of each run counts" in command("best", tmp_path / "e").err

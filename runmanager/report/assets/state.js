@@ -12,10 +12,10 @@ const page = (() => {
   const columns = new Map(Object.entries(data.columns).map(([name, column]) => [name, unpacked(column)]));
   const name = (run) => (typeof data.names[run] === "number" ? `run ${data.names[run]}` : data.names[run]);
   const address = (run) => name(run).replace(/[^\w.-]+/g, "-");
-  const homes = unpacked(data.homes);
+  const homes = data.homes && unpacked(data.homes); // null for a table from elsewhere, which has no folders
   const number = (run) => (typeof data.names[run] === "number" ? data.names[run] : data.names[run].split("run ").at(-1));
   const quoted = (text) => (/^[\w./@%+=:,-]+$/.test(text) ? text : `'${text.replaceAll("'", `'"'"'`)}'`);
-  const folder = (run) => quoted(`${homes[run]}/${number(run)}`); // as the command takes it
+  const folder = (run) => homes && quoted(`${homes[run]}/${number(run)}`); // as the command takes it
   const label = (axis, run) => axis.labels[axis.codes[run]];
   const settings = (run) => data.axes.map((axis) => `${axis.name} ${label(axis, run)}`).join(", ");
   // whether large values are good: 1, -1, or 0 if nobody knows

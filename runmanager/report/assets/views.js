@@ -84,7 +84,7 @@ const views = (() => {
       ...[run, other].map((each) => element("p", {}, link(each), ": ", ...statusOf(each))),
       choice(run, other), table("Settings that differ", heads, settings),
       table("Results", [...heads, "difference"], [...texts.filter(([, x, y]) => x !== y), ...results]),
-      ...minis(lines), command(`diff ${page.folder(run)} ${page.folder(other)}`)];
+      ...minis(lines), data.homes ? command(`diff ${page.folder(run)} ${page.folder(other)}`) : ""];
   };
   const content = (run) => {
     const view = data.views[run];
@@ -104,11 +104,11 @@ const views = (() => {
     }
     const rows = neighbours(run);
     if (rows.length) parts.push(table("Runs that differ in one hyperparameter", ["run", "difference", data.metric, "", ""], rows));
-    if (view) {
+    if (view && data.homes) {
       const facts = { ...view.facts, ...view.versions, epochs: view.epochs, attempts: view.attempts, folder: view.folder };
       parts.push(part("How it was executed", list(Object.entries(facts))));
-    } else parts.push(element("p", { class: "note" }, `This page has everything of the best ${Object.keys(data.views).length} runs. Of this one:`));
-    return [...parts, command(`show ${page.folder(run)}`)];
+    } else if (!view) parts.push(element("p", { class: "note" }, `This page has everything of the best ${Object.keys(data.views).length} runs. Of this one:`));
+    return [...parts, data.homes ? command(`show ${page.folder(run)}`) : ""];
   };
 
   const open = (run, other = null) => {
