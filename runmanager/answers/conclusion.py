@@ -15,6 +15,7 @@ from runmanager.answers.failures import failures
 from runmanager.answers.ranking import addresses_of
 from runmanager.answers.sentences import capital, counts_of
 from runmanager.answers.view import span
+from runmanager.core.files import for_people
 from runmanager.core.outcome import Status, retry_failed
 from runmanager.core.wording import counted, printable
 from runmanager.table import Table
@@ -77,8 +78,9 @@ def conclude(
     all_runs: pd.DataFrame | None = None,
     num_changed: int = 0,
     stoppers: Sequence[str] = ("prune=",),
+    page: Path | None = None,
 ) -> Conclusion:
-    """Draw the conclusion from the runs of a grid."""
+    """Draw the conclusion from the runs of a grid; `page` is the page that was written."""
     ranked = runs if all_runs is None else all_runs
     left = runs["status"].isin([Status.INTERRUPTED, *([] if is_over else [Status.PENDING])])
     is_left = more > 0 or bool(left.any())
@@ -99,9 +101,10 @@ def conclude(
         [
             *(("matters", sentence) for sentence in answers.matters_sentences),
             *_facts(runs, time, is_left=is_left),
+            *([("page", for_people(page).as_posix())] if page else []),
         ],
         [
-            *_steps(ranked, folder, has_result=bool(answers.result), has_events=has_events),
+            *_steps(ranked, folder, has_result=bool(answers.result) and not page, has_events=has_events),
             *(all_digits(ranked, ranking.settings[0].rows[0]) if ranking and ranking.settings else []),
         ],
     )

@@ -13,6 +13,7 @@ from runmanager.cli.listing import run_to_json
 from runmanager.cli.rows import tell
 from runmanager.core import files
 from runmanager.core.experiment import Experiment
+from runmanager.core.outcome import LEADING
 from runmanager.tables.cells import cell, durations, join
 from runmanager.tables.notes import first_line_of_note
 from runmanager.tables.results_files import json_value
@@ -49,107 +50,99 @@ def show_command(run: Path, *, code: bool = False, printed: bool = False) -> Ans
 
     damaged: list[str] = []
     result = read_run(find_run(run)[1], damaged)
-    if printed:
-        text = "\n".join(map(last_state, read_output(result.folder.path).split("\n")))
-        return Answer(partial(write_out, text.rstrip("\n")), lambda: text)
-    if code:
-        return Answer(partial(write_out, read_source(result)), partial(read_source, result), damaged=damaged)
+    if code or printed:
+        text = read_source(result) if code else read_output(result.folder.path)
+        if printed:
+            text = "\n".join(map(last_state, text.split("\n")))
+        return Answer(partial(write_out, text.rstrip("\n")), lambda: text, damaged=damaged)
     design = Experiment(result.folder.path.parent).design
-    return Answer(
-        partial(_print_run, result, design),
-        lambda: {**run_to_json(result), **_more_to_json(result), **_notes(result, design)},
-        damaged=damaged,
-    )
+    return Answer(partial(_print_run, result, design), partial(_to_json, result, design), damaged=damaged)
 
 
-def _more_to_json(run: "RunResult") -> dict[str, Any]:
+def _to_json(run: "RunResult", design: "Design") -> dict[str, Any]:
     per_epoch = [{"epoch": e.epoch, **{k: json_value(v) for k, v in e.metrics.items()}} for e in run.epochs]
     return {
+        **run_to_json(run),
         "per_epoch": per_epoch,
         "how": {name: json_value(value) for name, value in _how(run).items()},
         "files": _files_of(run.folder),
         "next": run.next_step,
         "traceback": run.error_log_tail(_LAST_LINES),
+        "note": (design.notes or {}).get(run.folder.id),
+        "experiment_note": design.note,
     }
 
 
-def _notes(run: "RunResult", design: "Design") -> dict[str, str | None]:
-    return {"note": (design.notes or {}).get(run.folder.id), "experiment_note": design.note}
-
-
 def _print_run(run: "RunResult", design: "Design") -> None:
-    from runmanager.console import print_table
-
-    _print_facts(run, design)
-    _heading("Hyperparameters")
     params = run.folder.params.items()
-    _print_pairs({name: repr(value) if isinstance(value, float) else cell(value) for name, value in params})
+    _print_pairs("", _facts(run, design))
+    _print_pairs(
+        "Hyperparameters",
+        {name: repr(value) if isinstance(value, float) else cell(value) for name, value in params},
+    )
     if run.epochs:
         _print_epochs(run, design)
-    if run.summary:
-        _heading("Results of the run")
-        _print_pairs({name: cell(value) for name, value in run.summary.items()})
-    if how := _how(run):
-        _heading("How it was executed")
-        _print_pairs(how)
-    if file_sizes := _files_of(run.folder):
-        _heading("Files")
-        sizes = [{"file": name, "size": file_size(size)} for name, size in file_sizes.items()]
-        print_table(sizes, most=None, right=["size"])
+    _print_pairs("Results of the run", {name: cell(value) for name, value in run.summary.items()})
+    _print_pairs("How it was executed", _how(run))
+    _print_pairs("Files", {name: file_size(size) for name, size in _files_of(run.folder).items()})
     if lines := run.error_log_tail(_LAST_LINES):
         _heading(f"The last lines of {files.ERROR_LOG}")
         write_out("\n".join(lines))
 
 
 def _print_epochs(run: "RunResult", design: "Design") -> None:
-    """Print the last epochs and the best epoch; its row is bold, and a line below gives its number."""
-    from runmanager.answers.view import TIMES
+    """Print the last epochs, and a line with the best epoch."""
     from runmanager.console import print_fitted
     from runmanager.core.goal import default_goal, goal_of_kept
     from runmanager.table import Table
 
-    goal = design.goal or goal_of_kept([run.start])
     names = list(dict.fromkeys(name for record in run.epochs for name in record.metrics))
+    goal = design.goal or goal_of_kept([run.start])
     goal = goal if goal and goal.metric in names else default_goal(names)
-    best = max(run.epochs, key=lambda record: goal.score(record.metrics)) if goal else None
-    last = list(run.epochs[-_EPOCHS_SHOWN:])
-    records = [best, *last] if best and best.epoch < last[0].epoch else last
-    rows = [
-        {"epoch": r.epoch, **{n: "nan" if math.isnan(v) else float(v) for n, v in r.metrics.items()}}
-        for r in records
-    ]
-    for name in [name for name in TIMES if name in names]:
-        texts = durations(record.metrics.get(name, math.nan) for record in records)
-        rows = [{**row, name: text} for row, text in zip(rows, texts, strict=True)]
-    _heading("Epochs" if len(run.epochs) <= _EPOCHS_SHOWN else f"Epochs, the last {_EPOCHS_SHOWN}")
+    records = run.epochs[-_EPOCHS_SHOWN:]
+    rows = [{"epoch": r.epoch, **{k: _written(k, v) for k, v in r.metrics.items()}} for r in records]
+    _heading("Epochs" if len(records) == len(run.epochs) else f"Epochs, the last {_EPOCHS_SHOWN}")
     first = ["epoch", *([goal.metric] if goal else [])]
-    rows_best = [records.index(best)] if best and len(run.epochs) > 1 else []
-    table = Table.of(rows, right=names, even=names, first=first, best=rows_best)
-    left_out = print_fitted(table)
-    if best and goal and not math.isnan(best.metrics.get(goal.metric, math.nan)):
-        tell(f"best {goal.metric}: epoch {best.epoch}")
-    if left_out:
-        tell(f"not shown: {', '.join(left_out)}; --json has all")
+    left_out = print_fitted(Table.of(rows, right=names, even=names, first=first))
+    best = max(run.epochs, key=lambda record: goal.score(record.metrics)) if goal else None
+    if goal and best and goal.score(best.metrics) > -math.inf:
+        tell(f"best {goal.metric}: {cell(best.metrics[goal.metric])} at epoch {best.epoch}")
+    tell(f"not shown: {', '.join(left_out)}; --json has all" if left_out else "")
 
 
-def _print_facts(run: "RunResult", design: "Design") -> None:
+def _written(name: str, value: float) -> float | str:
+    if name in LEADING[2:]:
+        return durations([value])[0]
+    return "nan" if math.isnan(value) else float(value)  # an empty cell is a metric that the epoch lacks
+
+
+def _facts(run: "RunResult", design: "Design") -> dict[str, Any]:
     sign = f"{run.status.sign} " if sys.stdout and sys.stdout.isatty() else ""
-    note, of_experiment = map(first_line_of_note, _notes(run, design).values())
+    of_experiment = first_line_of_note(design.note)
+    note = first_line_of_note((design.notes or {}).get(run.folder.id))
     log = files.for_people(run.folder.path / files.ERROR_LOG)
     changes = "code, data, versions, threads or settings changed, or it resumed inexactly"
-    _print_pairs(
-        {
-            "run": files.for_people(run.folder.path),
-            "status": f"{sign}{run.status}",
-            "note": join([note, f"of the experiment: {of_experiment}" if of_experiment else ""]),
-            "error": run.error,
-            "next": run.outcome.next_step(log) if run.attempts else run.next_step,
-            "attempts": run.attempts if run.attempts > 1 else "",
-            "continues": run.inside if run.status.can_go_on else "",
-            "mixed": f"between its epochs {changes}" if run.mixed else "",
-            "jobs": f"{run.jobs} runs shared the machine" if run.jobs > 1 else "",
-        }
-    )
+    return {
+        "run": files.for_people(run.folder.path),
+        "status": f"{sign}{run.status}",
+        "note": join([note, f"of the experiment: {of_experiment}" if of_experiment else ""]),
+        "error": run.error,
+        "next": run.outcome.next_step(log) if run.attempts else run.next_step,
+        "attempts": run.attempts if run.attempts > 1 else "",
+        "continues": run.inside if run.status.can_go_on else "",
+        "mixed": f"between its epochs {changes}" if run.mixed else "",
+        "jobs": f"{run.jobs} runs shared the machine" if run.jobs > 1 else "",
+    }
+
+
+def _how(run: "RunResult") -> dict[str, Any]:
+    names = ("command", "host", "device", "device_name", "parameters", "commit")
+    facts = {name: run.start.get(name) for name in names}
+    facts |= {"threads": run.threads, "built on": "; ".join(run.loaded)}
+    versions = run.start.get("versions")
+    if isinstance(versions, Mapping):
+        facts["versions"] = ", ".join(f"{name} {version}" for name, version in versions.items())
+    return {name: value for name, value in facts.items() if value not in (None, "")}
 
 
 def _files_of(run: "RunFolder") -> dict[str, int]:
@@ -170,11 +163,14 @@ def _heading(name: str) -> None:
     wide_console().out(f"\n{name}", style="bold", highlight=False)
 
 
-def _print_pairs(pairs: Mapping[str, Any]) -> None:
+def _print_pairs(heading: str, pairs: Mapping[str, Any]) -> None:
+    """Print names and values, without those that are empty."""
     from runmanager.console import wide_console
     from runmanager.table import wrapped
 
     texts = {name: str(value) for name, value in pairs.items() if value not in ("", None)}
+    if heading and texts:
+        _heading(heading)
     width = max(map(len, texts), default=0)
     console = wide_console()
     for name, value in texts.items():
@@ -182,14 +178,3 @@ def _print_pairs(pairs: Mapping[str, Any]) -> None:
         is_folded = console.is_terminal and "\n" not in value
         lines = wrapped(value, console.width, first, " " * len(first)) if is_folded else [first + value]
         write_out("\n".join(lines))
-
-
-def _how(run: "RunResult") -> dict[str, Any]:
-    start = run.start
-    names = ("host", "device", "device_name", "parameters", "command", "commit")
-    facts = {name: start.get(name) for name in names}
-    facts |= {"threads": run.threads, "built on": "; ".join(run.loaded)}
-    versions = start.get("versions")
-    if isinstance(versions, Mapping):
-        facts["versions"] = ", ".join(f"{name} {version}" for name, version in versions.items())
-    return {name: value for name, value in facts.items() if value not in (None, "")}

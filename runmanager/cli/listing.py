@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,8 +34,7 @@ def list_command(root: Path = Path("runs"), *, rows: Selection) -> Answer:
     """List experiments, or the runs of one experiment.
 
     A terminal shows the columns that matter most. A pipe or a file gets every column, one line per run. With
-    --where, --columns, --sort or --limit, the runs of all experiments are listed. In JSON, an experiment may
-    then appear more than once.
+    --where, --columns, --sort or --limit, the runs of all experiments are listed.
 
     For example:
 
@@ -77,25 +75,36 @@ def _print_runs(by_folder: RunsByFolder, selection: Selection) -> None:
     runs = meeting(_table(by_folder), selection.where)
     if runs.empty:
         return
-    counts = Counter(runs["status"].astype(str))
     folder = next(iter(by_folder)) if len(by_folder) == 1 else next(iter(by_folder)).parent
-    title = f"{folder}: {', '.join([counted(len(runs), 'run'), *(f'{n:,} {s}' for s, n in counts.items())])}"
-    print_view(runs_view(runs), selection, [title, *notes_of(runs)], what="runs")
+    tell(f"{folder}: {counted(len(runs), 'run')}, {_in_words(runs['status'])}")
+    for note in notes_of(runs):
+        tell(note)
+    print_view(runs_view(runs), selection, "runs")
 
 
 def _to_json(by_folder: RunsByFolder, selection: Selection) -> list[dict[str, Any]]:
-    """Return the experiments with their selected runs, in the order of the runs."""
-    if not selection.is_of_rows:
-        return [_experiment_to_json(folder, map(run_to_json, runs)) for folder, runs in by_folder.items()]
-    from runmanager.tables.formats import to_rows
-
-    rows = chosen(meeting(_table(by_folder), selection.where), selection)
-    # runs in the order of the table
+    """Return the experiments with their selected runs, in the selected order."""
     runs = [(folder, run) for folder, runs in by_folder.items() for run in runs]
-    pairs = [runs[position] for position in rows.index]
-    contents = to_rows(rows) if selection.columns else [run_to_json(run) for _, run in pairs]
-    groups = groupby(zip(pairs, contents, strict=True), key=lambda each: each[0][0])
-    return [_experiment_to_json(folder, (content for _, content in group)) for folder, group in groups]
+    order: Sequence[int] = range(len(runs))
+    rows = None
+    if selection.is_of_rows:  # otherwise, without the slow import of pandas
+        from runmanager.tables.formats import to_rows
+
+        table = chosen(meeting(_table(by_folder), selection.where), selection)
+        order, rows = list(table.index), to_rows(table) if selection.columns else None
+    listed: dict[Path, list[dict[str, Any]]] = {}
+    for index, position in enumerate(order):
+        folder, run = runs[position]
+        listed.setdefault(folder, []).append(rows[index] if rows else run_to_json(run))
+    return [
+        {
+            "experiment": folder.name,
+            "folder": str(folder),
+            "note": Experiment(folder).design.note,
+            "runs": contents,
+        }
+        for folder, contents in listed.items()
+    ]
 
 
 def _table(by_folder: RunsByFolder) -> "pd.DataFrame":
@@ -119,17 +128,9 @@ def _print_experiments(by_folder: RunsByFolder, *, everything: bool) -> None:
     names = ["experiment", "runs", "status", "best", "goal"]
     table = Table.of(rows, right=("last written", "run time", "size"), first=names)
     if left_out := print_fitted(table, console, everything=everything):
-        tell(f"not shown: {', '.join(name for name in left_out if name != 'note')}; --all")
-        for row in rows if "note" in left_out else ():
-            tell(f"{row['experiment']}: {row['note']}" if row["note"] else "")
+        tell(f"not shown: {', '.join(left_out)}; --all")
     for assumption in dict.fromkeys(assumption for _, assumption in overviews):
         tell(assumption)
-    if console.is_terminal:
-        statuses = {run.status for runs in by_folder.values() for run in runs}
-        present = [status for status in Status if status in statuses]
-        signs = dict.fromkeys(status.sign for status in present)
-        words = {sign: ", ".join(status for status in present if status.sign == sign) for sign in signs}
-        tell("   ".join(f"{sign} {statuses}" for sign, statuses in words.items()))
 
 
 def overview(
@@ -137,45 +138,34 @@ def overview(
 ) -> tuple[dict[str, Any], str]:
     """Return the row of an experiment, short for a terminal, and a sentence on repeats assumed by name."""
     from runmanager.answers.ranking import ranking_of
-    from runmanager.tables.columns import runs_table
-    from runmanager.tables.loading import name_of
 
     goal, best, assumption = None, math.nan, ""
     with contextlib.suppress(InvalidArgumentError):  # the error of runs that no metric can rank
-        ranking = ranking_of(runs_table({name_of(folder.name): runs}))
+        ranking = ranking_of(_table({folder: runs}))
         goal, assumption = ranking.goal, ranking.assumption
         best = ranking.settings[0].mean if ranking.settings else math.nan
-    counts = Counter(run.status for run in runs)
-    written = [version[2] / 1e9 for run in runs for version in run.journals.values()]
-    moment = datetime.fromtimestamp(max(written)).astimezone() if written else None
-    durations = [run.epochs[-1].metrics.get("run duration", 0.0) for run in runs if run.epochs]
-    seconds = math.fsum(filter(math.isfinite, durations))
-    size, note = size_of(folder), first_line_of_note(Experiment(folder).design.note)
+    written = max((version[2] for run in runs for version in run.journals.values()), default=None)
+    seconds, size = sum(run.seconds for run in runs if math.isfinite(run.seconds)), size_of(folder)
+    statuses = [run.status for run in runs]
     row: dict[str, Any] = {"experiment": str(folder), "runs": len(runs)}
     if is_short:
-        signs: Counter[str] = Counter()
-        for status in Status:
-            signs[status.sign] += counts[status]
-        row |= {
-            "status": "  ".join(f"{sign} {number}" for sign, number in signs.items() if number),
-            "goal": goal.metric if goal else "",
-            "best": best,
-            "last written": f"{moment:%Y-%m-%d %H:%M}" if moment else "",
-            "run time": duration(seconds),
-            "size": file_size(size),
-            "note": note,
-        }
+        row["status"] = _in_words(statuses)
     else:
-        row |= {str(status): counts[status] for status in Status if counts[status]}
-        row |= {
-            "goal": str(goal or ""),
-            "best": best,
-            "last written": moment.isoformat(" ", "seconds") if moment else "",
-            "run seconds": seconds,
-            "bytes": size,
-            "note": note,
-        }
-    return row, assumption
+        row |= {str(status): statuses.count(status) for status in Status if status in statuses}
+    row |= {
+        "goal": str(goal or ""),
+        "best": best,
+        "last written": f"{datetime.fromtimestamp(written / 1e9):%Y-%m-%d %H:%M}" if written else "",  # noqa: DTZ006 - the user's clock
+    }
+    row |= {"run time": duration(seconds)} if is_short else {"run seconds": seconds}
+    row |= {"size": file_size(size)} if is_short else {"bytes": size}
+    return {**row, "note": first_line_of_note(Experiment(folder).design.note)}, assumption
+
+
+def _in_words(statuses: Iterable[object]) -> str:
+    """Return the number of runs of each status, as "2 completed, 1 failed"."""
+    counts = Counter(map(str, statuses))
+    return ", ".join(f"{counts[status]:,} {status}" for status in Status if status in counts)
 
 
 def size_of(folder: Path) -> int:
@@ -186,11 +176,6 @@ def size_of(folder: Path) -> int:
             with contextlib.suppress(OSError):
                 total += 0 if path.is_dir() else path.lstat().st_size
     return total
-
-
-def _experiment_to_json(folder: Path, runs: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    note = Experiment(folder).design.note
-    return {"experiment": folder.name, "folder": str(folder), "note": note, "runs": list(runs)}
 
 
 def run_to_json(run: "RunResult") -> dict[str, Any]:

@@ -138,7 +138,7 @@ class Journal(AppendFile):
             **lock.this_process(),
             "versions": provenance.versions(),
             "commit": provenance.git_commit(),
-            "command": Path(sys.argv[0]).name if sys.argv else "",  # its arguments may contain secrets
+            "command": provenance.command(tuple(sys.argv)),
             **details,
         }
         while True:

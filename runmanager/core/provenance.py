@@ -5,6 +5,8 @@ import functools
 import hashlib
 import os
 import platform
+import re
+import shlex
 import subprocess
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
@@ -12,6 +14,10 @@ from pathlib import Path
 
 from runmanager import __version__
 from runmanager.core import files
+
+_SECRET = re.compile(r"(api|access|private)[-_]?key|secret|passw|credential|token$", re.IGNORECASE)
+_HOSTS = {"ipykernel_launcher.py", "default_worker.py"}  # of a notebook and of Ray: their arguments say nothing
+_LONGEST = 2000  # maximum number of characters of a command
 
 loaded_now: dict[Path, str] | None = None
 """What the current run has loaded from -> digests of results and of files, with a space between them."""
@@ -30,21 +36,32 @@ def versions() -> dict[str, str]:
 @functools.cache
 def git_commit() -> str:
     """Return the git commit of the working directory, with ``+changes`` if files differ; empty without git."""
-    head = _git("rev-parse", "--short=12", "HEAD")
-    if not head:
-        return ""
-    return f"{head}+changes" if _git("status", "--porcelain", "--untracked-files=no") else head
+    answers: list[str] = []
+    for words in (("rev-parse", "--short=12", "HEAD"), ("status", "--porcelain", "--untracked-files=no")):
+        try:
+            done = subprocess.run(  # noqa: S603 - fixed arguments
+                ["git", *words],  # noqa: S607 - the git on the user's path
+                capture_output=True, text=True, timeout=10, check=False,
+            )  # fmt: skip
+        except (OSError, subprocess.TimeoutExpired):
+            break
+        if done.returncode:
+            break
+        answers.append(done.stdout.strip())
+    head, *changes = answers or [""]
+    return f"{head}+changes" if any(changes) else head
 
 
-def _git(*arguments: str) -> str:
-    try:
-        done = subprocess.run(  # noqa: S603 - fixed arguments
-            ["git", *arguments],  # noqa: S607 - the git on the user's path
-            capture_output=True, text=True, timeout=10, check=False,
-        )  # fmt: skip
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.strip() if done.returncode == 0 else ""
+@functools.cache
+def command(words: tuple[str, ...]) -> str:
+    """Return a command line; values that an argument names as secret are left out."""
+    parts, is_hidden = [Path(word).name for word in words[:1]], False
+    for word in words[1:] if not {*parts} & _HOSTS else ():
+        flag, sign, _ = word.partition("=")
+        is_secret = bool((sign or flag.startswith("-")) and _SECRET.search(flag))
+        parts.append("..." if is_hidden else f"{flag}=..." if is_secret and sign else word)
+        is_hidden = is_secret and not sign
+    return re.sub(r"://[^/\s]*@", "://...@", shlex.join(parts))[:_LONGEST]
 
 
 def note_run(folder: Path) -> None:

@@ -205,7 +205,7 @@ def run_grid(
             options, notes = replace(options, check=False, report=False, max_seconds=None), []
         elif check:
             notes += check_settings(loop, ResumeTask(loop.task) if check == "resume" else CheckTask(loop.task))
-        first = _begin(loop, progress, notes, options, closing)
+        first, page = _begin(loop, progress, notes, options, closing)
         exit_code = STORAGE_FAILED if only is None else SOME_FAILED  # if the loop raises an exception
         try:
             # a live display would hide the prompt of a debugger
@@ -222,7 +222,7 @@ def run_grid(
                 except StorageError as error:
                     loop.say(f"✗ {error}")
                     exit_code = STORAGE_FAILED
-        ended = _conclude(loop, progress, options, exit_code)
+        ended = _conclude(loop, progress, options, exit_code, page)
     statuses = {outcome.status for _, outcome in ended.outcomes} - ({Status.PENDING} if loop.is_over else set())
     has_failed = any(status.exit_code for status in statuses)
     has_failed |= loop.is_over and statuses == {Status.UNAVAILABLE}
@@ -349,8 +349,8 @@ def check_settings(loop: Loop, task: CheckTask) -> list[str]:
 
 def _begin(
     loop: Loop, progress: "GridProgress | None", notes: Sequence[str], options: GridOptions, closing: ExitStack
-) -> Plan:
-    """Lock the experiment, write the plan, and print what comes before the first run; return the first plan."""
+) -> tuple[Plan, Path | None]:
+    """Lock the experiment, write the plan, print what comes before the first run; return plan and page."""
     path = loop.task.experiment.path
     if ranks.is_main():
         files.make_folder(path)
@@ -370,14 +370,16 @@ def _begin(
         loop.say(note)
     if progress:
         progress.begin(loop, first)
+    page = None
     if options.report and ranks.is_main():
         from runmanager.report.live_page import LivePage  # imports pandas
 
-        page = LivePage(path, options.report, loop.say, is_alone=loop.executor.is_in_process)
-        loop.listeners.append(closing.enter_context(page))
+        live = LivePage(path, options.report, loop.say, is_alone=loop.executor.is_in_process)
+        loop.listeners.append(closing.enter_context(live))
+        page = live.target
     if options.max_seconds is not None:
         loop.signals.end_after(loop.began, options.max_seconds)
-    return first
+    return first, page
 
 
 @dataclass(eq=False)
@@ -411,15 +413,17 @@ class Tables:
             self._next = time.monotonic() + 20 * (time.monotonic() - before)
 
 
-def _conclude(loop: Loop, progress: "GridProgress | None", options: GridOptions, exit_code: int) -> GridOutcome:
+def _conclude(
+    loop: Loop, progress: "GridProgress | None", options: GridOptions, exit_code: int, page: Path | None
+) -> GridOutcome:
     """Read the outcomes of the runs, and show the conclusion."""
     if options.only is not None:
         return ranks.from_main(lambda: outcome_of(loop, exit_code))
     names = [type(listener).__name__ for listener in options.listeners if listener.may_stop]
     # the arguments of `run_grid` without which pruned runs continue
     stoppers = [*(["prune="] if options.prune or not names else []), *names]
-    has_events = bool(options.tensorboard)
-    ended = ranks.from_main(lambda: outcome_of(loop, exit_code, has_events=has_events, stoppers=stoppers))
+    facts = {"has_events": bool(options.tensorboard), "stoppers": stoppers, "page": page}
+    ended = ranks.from_main(lambda: outcome_of(loop, exit_code, **facts))
     outcomes = [outcome for _, outcome in ended.outcomes]
     of_search = loop.search.conclusion(outcomes) if loop.search else ""
     of_pruner = loop.pruner.conclusion(outcomes) if loop.pruner else ""

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 from runmanager.core.experiment import RunFolder
 from runmanager.core.outcome import Outcome, Status
@@ -23,7 +24,8 @@ def ended_row(
     status, cause = "" if is_completed else outcome.status, printable(outcome.error)
     begin = running.beginning if running else ""
     notes = [join([status, cause, begin]), join([status, cause]), status]
-    epochs = running.epochs if running else ""
+    # committed epochs, as in the tables: a message from inside an epoch may or may not have arrived
+    epochs = replace(running, epoch=outcome.epochs).epochs if running else ""
     if outcome.status is Status.PRUNED:
         notes, cause = [f"{status} {cause.removeprefix('after ')}".rstrip(), status, ""], ""
     elif begin and is_completed:

@@ -447,3 +447,32 @@ def test_a_broken_terminal_harms_no_run(tmp_path, term):
 
 def broken(_):
     raise OSError("the terminal is gone")
+
+
+@pytest.mark.parametrize("executor", ["inline", "lanes"])
+def test_the_row_of_a_failed_run_has_its_committed_epochs_as_the_tables_have(tmp_path, executor):
+    options = {"executor": executor, "tensorboard": False, "display": True}
+    with terminal(120) as screen:
+        outcome = run_grid({"lr": [0.1]}, fails_in_its_third_epoch, experiment="e", root=tmp_path, **options)
+
+    assert outcome.runs["epochs"].tolist() == [2]
+    row = next(line for line in screen.lines if line.startswith("✗ 1/1"))
+    assert "2/5" in row.split()
+
+
+def fails_in_its_third_epoch(run, manager):
+    with manager.run(run):
+        for epoch in manager.epochs(5):
+            for _ in range(3):
+                manager.track_loss(run.lr, 1)
+            if epoch == 3:
+                raise ValueError("no")
+
+
+def test_the_panel_names_the_page_that_was_written(tmp_path):
+    lines = text_of(tmp_path, SMALL, report=tmp_path / "here.html")
+    own = text_of(tmp_path, SMALL, report=True)
+
+    assert f"page    {tmp_path}/here.html" in lines
+    assert f"page    {tmp_path}/e/report.html" in own
+    assert "runmanager report" not in " ".join(own)

@@ -16,7 +16,7 @@ from runmanager import (
     load_runs,
     main,
 )
-from tests.border.screens import terminal
+from tests.border.screens import command, terminal
 
 GRID: dict[str, Any] = {
     "lr": [0.1, 0.2],
@@ -314,3 +314,27 @@ def test_a_search_is_continued_by_a_larger_number(tmp_path):
 
     assert codes == [0, 0, 2]
     assert len(train.calls) == 4
+
+
+def test_a_command_names_both_ways_to_execute_failed_runs_again(tmp_path, capsys):
+    start(tmp_path, "", failing, constants=[])
+    own = capsys.readouterr().out
+
+    of_command = command("show", tmp_path / "e/1").out
+
+    assert "--retry-failed executes" in own
+    assert "retry_failed=True" not in own
+    assert "retry_failed=True or --retry-failed executes" in of_command
+
+
+@pytest.mark.parametrize("executor", ["inline", "lanes"])
+def test_the_command_is_recorded_with_its_arguments_but_not_with_secrets(tmp_path, monkeypatch, executor):
+    words = ["--lr", "0.1", "--hf-token", "abc", "--api-key=def", "--tokens", "7", "http://me:pw@host/x"]
+    monkeypatch.setattr("sys.argv", ["/home/me/train.py", *words])
+
+    start(tmp_path, "", failing, constants=[], executor=executor)
+
+    shown = command("show", tmp_path / "e/1").out
+    line = "train.py --lr 0.1 --hf-token ... --api-key=... --tokens 7 http://...@host/x"
+    assert f"{line}\n" in shown
+    assert not {"abc", "def", "me:pw"} & set(shown.split())
