@@ -547,7 +547,10 @@ def best(
         ranking = ranking_of(runs, goal, repeats)
     problems.raise_if_any(InvalidArgumentError)
     return with_sentence(
-        rows_of(runs, ranking, ranking.all_settings[:n]), ranking.order_in_words, ranking.assumption
+        rows_of(runs, ranking, ranking.all_settings[:n]),
+        ranking.order_in_words,
+        which_value(runs, ranking.goal.metric),
+        ranking.assumption,
     )
 
 
@@ -622,6 +625,12 @@ def names_of_runs(runs: pd.DataFrame) -> list[int | str | None]:
         return [None] * len(runs)
     names = runs["run"].astype(object).where(runs["run"].notna(), math.nan)
     return [name if isinstance(name, int) else cell(name) or None for name in names]
+
+
+def which_value(runs: pd.DataFrame, metric: str) -> str:
+    """Say that the last value of a metric counts, if runs have several."""
+    has_several = "epochs" in runs and (runs["epochs"] > 1).any()
+    return "the last value of each run counts" if has_several and not metric.startswith((KEPT, "best ")) else ""
 
 
 def addresses_of(runs: pd.DataFrame) -> list[str]:

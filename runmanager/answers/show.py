@@ -20,6 +20,7 @@ from runmanager.answers.ranking import (
     own_goals,
     ranking_of,
     rows_of,
+    which_value,
 )
 from runmanager.answers.usual_goals import companion
 from runmanager.answers.view import View, notes_of_view, same_in_all, span
@@ -106,6 +107,7 @@ def ranked(
         elif not with_others:
             notes = answers.sentences
         notes.append(ranking.count if ranking.others else "")
+    notes.append(which_value(runs, ranking.goal.metric))
     digits = all_digits(runs, ranking.settings[0].rows[0]) if ranking.settings else ()
     return of_table(rows, ranking.goals, n, *notes, *map(str, digits))
 

@@ -1,6 +1,5 @@
 """Commands that rank runs, and set them side by side: best, compare, decide, diff."""
 
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any

@@ -769,5 +769,5 @@ def test_a_run_that_keeps_no_weights_is_not_said_to(tmp_path):
 def test_a_ranking_says_that_the_last_value_counts(tmp_path):
     execute(tmp_path, {"lr": [1, 2]}, lambda run: {"f1": run.lr}, epochs=2, goal="max:f1")
 
-    assert "best f1 first, by its last value" in show(best(load_runs(tmp_path))).caption
-    assert "The last f1 of each run counts" in command("best", tmp_path / "e").err
+    assert "the last value of each run counts" in show(best(load_runs(tmp_path))).caption
+    assert "the last value of each run counts" in command("best", tmp_path / "e").err
