@@ -7,7 +7,6 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from runmanager.answers.evidence import ERROR
-from runmanager.checks.resumes import ResumeTask
 from runmanager.core.outcome import Status
 from runmanager.core.run import Run
 from runmanager.core.task import arguments_of
@@ -163,9 +162,8 @@ def assert_resumes(
         with ExitStack() as closing:
             loop, *_ = open_grid(grid, train, settings, closing)
             try:
-                notes = check_settings(
-                    loop, ResumeTask(loop.task, functions=(save, load) if save and load else None)
-                )
+                functions = (save, load) if save and load else None
+                notes = check_settings(loop, is_of_resuming=True, functions=functions)
             except GridError as error:
                 raise AssertionError(str(error)) from None
     unrepeatable = [note for note in notes if "not repeatable" in note]

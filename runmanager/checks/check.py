@@ -1,24 +1,33 @@
-"""The check of settings before a grid starts, by default with two steps and one evaluation batch each."""
+"""The check of settings before a grid starts: by default, two steps and one batch of each evaluation."""
 
 import contextlib
 import tempfile
 import time
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
+
+import torch
 
 from runmanager.core import files
-from runmanager.core.contracts import Report, Signals
+from runmanager.core.contracts import Report, RunListener, Signals
+from runmanager.core.epoch import OpenEpoch
+from runmanager.core.evaluate import OpenEvaluation
+from runmanager.core.experiment import Experiment
 from runmanager.core.lock import check_free
 from runmanager.core.loop import Loop, unavailable_runs
-from runmanager.core.outcome import News, Outcome, Status
+from runmanager.core.manager import LeaveTrain
+from runmanager.core.metrics import How
+from runmanager.core.outcome import EpochRecord, News, Outcome, Status
 from runmanager.core.run import Run, device_of, id_of
-from runmanager.core.task import RunTask
+from runmanager.core.task import RunTask, arguments_of
 from runmanager.core.values import key_of
 from runmanager.core.wording import counted
 from runmanager.devices import ranks
+from runmanager.devices.torch_devices import free_memory, undisturbed_random
 from runmanager.tables.cells import duration
 
 LONGEST_S = 300.0
@@ -36,20 +45,13 @@ class CheckTask:
     folder: str = ""  # parent of the temporary folders on this machine; leftovers of dead processes are removed
 
     done: ClassVar[str] = "two steps and one evaluation batch each, no problem"
-    num_executions: ClassVar[int] = 0  # of a setting, if only as many settings are checked as have all values
 
     def __call__(self, run: Run, report: Report) -> Outcome:
         """Execute two steps and one batch of each evaluation; return the outcome."""
-        import torch
-
-        from runmanager.checks.shortened import CheckedEpoch, OneEpoch, shortened
-        from runmanager.devices.torch_devices import free_memory, undisturbed_random
-
         device = torch.device(ranks.device_of_rank(device_of(run)))
         try:
             with self.temporary_folder() as folder, undisturbed_random(device):
-                path = Path(folder) / self.task.experiment.path.name
-                return shortened(self.task, path, OneEpoch(), CheckedEpoch)(run, report)
+                return shortened(self.task, Path(folder), ShortRun())(run, report)
         finally:
             free_memory(device)
 
@@ -57,6 +59,79 @@ class CheckTask:
         """Return a folder for a block; other processes recognize it by its name if it is left behind."""
         parent = self.folder if self.folder and Path(self.folder).is_dir() else None
         return tempfile.TemporaryDirectory(prefix="runmanager-check-", dir=parent, ignore_cleanup_errors=True)
+
+
+def try_settings(loop: Loop, task: CheckTask) -> tuple[list[tuple[Run, Outcome]], Sequence[str], list[str]]:
+    """Check each due setting of a grid with its executor; return outcomes, repeat axes and sentences."""
+    began = time.monotonic()
+    path, display, executor = loop.task.experiment.path, loop.display, loop.executor
+    check_free(path)
+    plan = ranks.from_main(lambda: loop.plan(is_written=False))
+    likely = loop.search.to_try() if loop.search else []
+    absent = unavailable_runs(likely, executor)
+    runs = [planned.run for planned in plan.due]
+    runs += [run for run in likely if id_of(run) not in absent]
+    repeats = loop.design.repeating(plan.varying)
+    settings = settings_of(runs, repeats)
+    if not settings:
+        return [], repeats, []
+    words, waiting = f"{path.name}: checking {counted(len(settings), 'setting')}", deque(settings)
+    display.show_start(words)
+    executor.num_lanes(settings)
+    ended: list[tuple[Run, Outcome]] = []
+    with _experiment_folder(path), task.temporary_folder() as folder, loop.signals.at_once():
+        task, watch = replace(task, folder=folder), Stopping(loop.signals)
+        with contextlib.closing(executor.execute(waiting, task, watch)) as outcomes:
+            for pair in outcomes:
+                ended.append(pair)
+                display.show_progress(f"{words}: {len(ended)} done")
+                if ranks.from_main(lambda: time.monotonic() - began > LONGEST_S):
+                    waiting.clear()
+    display.clear()
+    checked = f"checked {counted(len(ended), 'setting')} in {duration(time.monotonic() - began)}"
+    lines = [
+        f"! {run}: {outcome.error}" for run, outcome in ended if outcome.error and not outcome.status.is_lost
+    ]
+    last = f"{checked}: {'no other difference' if lines else task.done}"
+    if len(ended) < len(settings):
+        last = f"! {checked}; the time limit leaves the others of {len(settings):,} unchecked"
+    return ended, repeats, [*lines, last]
+
+
+def settings_of(runs: Sequence[Run], repeats: Sequence[str]) -> list[Run]:
+    """Return one run of each setting, with new values first.
+
+    >>> from runmanager.core.grid import RunBuilder
+    >>> runs = RunBuilder.get_runs({"lr": [1, 2], "width": [8, 16], "seed": range(5)})
+    >>> [run[:2] for run in settings_of(runs, ["seed"])]
+    [(1, 8), (1, 16), (2, 8), (2, 16)]
+    """
+    settings: dict[frozenset[tuple[str, str]], Run] = {}
+    for run in runs:
+        setting = frozenset(
+            (name, key_of(value)) for name, value in run._asdict().items() if name not in repeats
+        )
+        settings.setdefault(setting, run)
+    first: list[Run] = []
+    others: list[Run] = []
+    values: set[tuple[str, str]] = set()
+    for setting, run in settings.items():
+        (first if setting - values else others).append(run)
+        values |= setting
+    return [*first, *others]
+
+
+@contextlib.contextmanager
+def _experiment_folder(path: Path) -> Iterator[None]:
+    """Create a missing experiment folder, which executors expect; remove the folder after the block."""
+    missing = [folder for folder in (path, path.parent) if not folder.exists()]
+    files.make_folder(path)
+    try:
+        yield
+    finally:
+        for folder in missing:
+            with contextlib.suppress(OSError):  # the error if the folder is not empty
+                folder.rmdir()
 
 
 @dataclass(frozen=True)
@@ -87,87 +162,85 @@ class Stopping:
         """Show nothing."""
 
 
-def try_settings(loop: Loop, task: CheckTask) -> tuple[list[tuple[Run, Outcome]], Sequence[str], list[str]]:
-    """Check each due setting of a grid with its executor; return outcomes, repeat axes and sentences."""
-    began = time.monotonic()
-    path, display, executor = loop.task.experiment.path, loop.display, loop.executor
-    check_free(path)
-    plan = ranks.from_main(lambda: loop.plan(is_written=False))
-    likely = loop.search.to_try() if loop.search else []
-    absent = unavailable_runs(likely, executor)
-    runs = [planned.run for planned in plan.due]
-    runs += [run for run in likely if id_of(run) not in absent]
-    repeats = loop.design.repeating(plan.varying)
-    every, num_covering = settings_of(runs, repeats)
-    settings = every[:num_covering] if task.num_executions else every
-    if not settings:
-        return [], repeats, []
-    words = f"{path.name}: checking {counted(len(settings), 'setting')}"
-    if task.num_executions:
-        words += (
-            f" of {len(every):,}, which have all values, by {task.num_executions * len(settings):,} executions"
-        )
-        display.say(words)
-    display.show_start(words)
-    waiting = deque(settings)
-    watch = Stopping(loop.signals)
-    executor.num_lanes(settings)
-    ended: list[tuple[Run, Outcome]] = []
-    with (
-        _experiment_folder(path),
-        task.temporary_folder() as folder,
-        loop.signals.at_once(),
-        contextlib.closing(executor.execute(waiting, replace(task, folder=folder), watch)) as outcomes,
-    ):
-        for run, outcome in outcomes:
-            ended.append((run, outcome))
-            display.show_progress(f"{words}: {len(ended)} done")
-            if ranks.from_main(lambda: time.monotonic() - began > LONGEST_S):
-                waiting.clear()
-    display.clear()
-    checked = f"checked {counted(len(ended), 'setting')} in {duration(time.monotonic() - began)}"
-    lines = [
-        f"! {f'{run}: ' if len(settings) > 1 else ''}{outcome.error}"
-        for run, outcome in ended
-        if outcome.status is Status.COMPLETED and outcome.error
-    ]
-    last = f"{checked}: {'no other difference' if lines else task.done}"
-    if len(ended) < len(settings):
-        last = f"! {checked}; the time limit leaves the others of {len(settings):,} unchecked"
-    return ended, repeats, [*lines, last]
+class ShortEpoch(OpenEpoch):
+    """An epoch of a few steps."""
+
+    num_epochs, num_steps = 1, 2
+
+    def __init__(self, number: int, *args: Any) -> None:
+        if number > self.num_epochs:  # a loop that does not use `epochs` begins another epoch
+            raise LeaveTrain
+        super().__init__(number, *args)
+        self._tracked: Counter[str] = Counter()
+
+    def batches(self) -> Iterator[Any]:
+        """Yield the first batches of the loader."""
+        for batch in super().batches():
+            yield batch
+            if self.step >= self.num_steps:
+                return
 
 
-def settings_of(runs: Sequence[Run], repeats: Sequence[str]) -> tuple[list[Run], int]:
-    """Return one run of each setting, and the number of first ones, which have each value of each axis.
+class CheckedEpoch(ShortEpoch):
+    """An epoch of two steps; a loop over other batches is left when it tracks the third one."""
 
-    >>> from runmanager.core.grid import RunBuilder
-    >>> runs = RunBuilder.get_runs({"lr": [1, 2], "width": [8, 16], "seed": range(5)})
-    >>> settings, number = settings_of(runs, ["seed"])
-    >>> [run[:2] for run in settings], number
-    ([(1, 8), (1, 16), (2, 8), (2, 16)], 3)
-    """
-    first: list[Run] = []
-    others: list[Run] = []
-    settings: set[frozenset[tuple[str, str]]] = set()
-    values: set[tuple[str, str]] = set()
-    for run in runs:
-        params = run._asdict()
-        setting = frozenset((name, key_of(params[name])) for name in params if name not in repeats)
-        if setting not in settings:
-            (first if setting - values else others).append(run)
-        settings.add(setting)
-        values |= setting
-    return [*first, *others], len(first)
+    most_steps = ShortEpoch.num_steps
+
+    def add_loss(self, loss: torch.Tensor | float, batch: Any) -> None:
+        """Add the mean loss of a batch."""
+        self._count("")
+        super().add_loss(loss, batch)
+
+    def track(self, values: Mapping[str, torch.Tensor | float], how: How = "mean") -> None:
+        """Add values of the current batch."""
+        self._count(*values)
+        super().track(values, how)
+
+    def _count(self, *names: str) -> None:
+        self._tracked.update(names)
+        if not self.counts_batches and max(self._tracked.values(), default=0) > self.num_steps:
+            raise LeaveTrain
 
 
-@contextlib.contextmanager
-def _experiment_folder(path: Path) -> Iterator[None]:
-    """Create a missing experiment folder, which executors expect; remove the folder after the block."""
-    missing = [folder for folder in (path, path.parent) if not folder.exists()]
-    files.make_folder(path)
+class CheckedEvaluation(OpenEvaluation):
+    """An evaluation of one batch."""
+
+    def batches(self) -> Iterator[Any]:
+        """Yield the first batch of the loader."""
+        for batch in super().batches():
+            yield batch
+            return
+
+
+class ShortRun(RunListener):
+    """Ends a run after its first epochs; the code after its loop is executed."""
+
+    rule = None  # no rule is recorded: the loop ends as after its last epoch
+    epoch_type: type[ShortEpoch] = CheckedEpoch
+    manager: Any = None  # of the run, when `train` is called
+
+    def epoch_ended(self, record: EpochRecord, network: Any) -> str | None:
+        """Return the reason why the run should stop, None before its last epoch."""
+        return "enough was tried" if record.epoch >= self.epoch_type.num_epochs else None
+
+
+def shortened(task: RunTask, folder: Path, listener: ShortRun) -> RunTask:
+    """Return the task of a grid for shortened runs in another folder of experiments."""
+    context = replace(
+        task.context, rule="", asks=False, boards=None, listeners=[listener],
+        epoch_type=listener.epoch_type, evaluation_type=CheckedEvaluation,
+    )  # fmt: skip
+    train = partial(leave_early, task.train, listener)
+    experiment = Experiment(folder / task.experiment.path.name)
+    return replace(task, experiment=experiment, train=train, context=context, users=(), raises=False)
+
+
+def leave_early(train: Callable[..., object], listener: ShortRun, run: Run, manager: Any) -> None:
+    """Call a training function, which may be left after its checked part."""
+    listener.manager = manager
     try:
-        yield
-    finally:
-        for folder in missing:
-            with contextlib.suppress(OSError):  # the error if the folder is not empty
-                folder.rmdir()
+        train(run, manager, **arguments_of(train, run))
+    except LeaveTrain:
+        pass
+    except StopIteration:  # the loop called next() after the end of the shortened batches
+        manager._is_open, manager.outcome = False, Outcome(Status.INTERRUPTED)

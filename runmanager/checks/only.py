@@ -2,6 +2,7 @@
 
 import operator
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from runmanager.core.experiment import Experiment
@@ -14,12 +15,13 @@ from runmanager.errors import InvalidArgumentError, Problems
 
 def numbers_of(only: Any, problems: Problems) -> list[int]:
     """Return the numbers of the selected runs; append errors to `problems`."""
-    items = list(only) if hasattr(only, "__iter__") else [only]
-    if not items or not all(hasattr(item, "__index__") and not isinstance(item, bool) for item in items):
+    numbers: dict[int, None] = {}
+    with suppress(TypeError):
+        numbers = dict.fromkeys(map(operator.index, only if hasattr(only, "__iter__") else [only]))
+    if not numbers or isinstance(only, bool):
         rule = "only must be the number of a run, from the column `run`, or a list of numbers"
         problems.append(f"{rule}, got {only!r:.60}: write only=7")
-        return []
-    return list(dict.fromkeys(map(operator.index, items)))
+    return [*numbers]
 
 
 def choose(
@@ -34,13 +36,14 @@ def choose(
     for number in numbers:
         folder = folders.get(number)
         if folder is None:
-            runs = listed(sorted(folders))
-            problems.append(f"only={number}: this grid has no such run; its runs are {runs}")
+            problem = f"this grid has no such run; its runs are {listed(sorted(folders))}"
         elif folder.unavailable:
-            problems.append(f"only={number}: {folder.unavailable}; execute it on a machine that has it")
+            problem = folder.unavailable
         elif (result := read_run(folder)).status is Status.COMPLETED and not result.error:
-            rule = f"run {number} is completed, and its results are kept"
-            problems.append(f"only={number}: {rule}; to execute it again, give the grid another experiment=")
+            problem = "its results are kept; to execute it again, give the grid another experiment="
+        else:
+            continue
+        problems.append(f"only={number}: {problem}")
     problems.raise_if_any(InvalidArgumentError)
     indexes = [*folders]
     return [indexes.index(number) for number in numbers]

@@ -1,59 +1,81 @@
-"""The check that runs resume: executions that are killed are compared with undisturbed ones."""
+"""The check that runs resume: undisturbed and killed executions in fresh processes are compared."""
 
 import json
-import multiprocessing
 import os
+import random
 import shutil
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+import sys
+from collections import ChainMap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
+from inspect import signature
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
 
-from runmanager.checks.check import CheckTask
-from runmanager.core.outcome import BatchProgress, Outcome, Status
+import numpy as np
+import torch
+
+from runmanager.checks.changed import Reached, short_hash
+from runmanager.checks.check import CheckTask, ShortEpoch, ShortRun, leave_early, shortened
+from runmanager.checks.unsaved import is_of_user
+from runmanager.core import checkpoint
+from runmanager.core.checkpoint import ResumeState
+from runmanager.core.contracts import Report
+from runmanager.core.failure import failure_of
+from runmanager.core.outcome import BatchProgress, EpochRecord, Outcome, Status
 from runmanager.core.run import Run
 from runmanager.core.wording import listed
-from runmanager.devices import ranks
-from runmanager.executors import Report, serialize
+from runmanager.devices import ranks, torch_devices
+from runmanager.errors import RunManagerError
+from runmanager.executors import serialize
 from runmanager.executors.lanes import fresh_process
+from runmanager.user_code import is_users_file
 
-if TYPE_CHECKING:
-    from runmanager.checks.observed_run import Functions, Point
+LONGEST_S = 300.0
+"""The time limit of an execution with its start and data (s)."""
 
-Key = tuple["Point", str, str]
-"""A point, "compared" or "variables", and a name."""
+_MOST_BYTES = 1 << 22  # the maximum size of a tensor that is read as a whole
+_MOST_OBJECTS = 10**5  # the maximum number of objects in a variable; of more, only the number is compared
+_ENDLESS = (
+    "no epoch ends after a few batches: write `for epoch in manager.epochs(n):` and `for batch in "
+    "manager.batches():`, or check it with less data"
+)
+_TIMES = ("epoch duration", "run duration")  # metrics that differ between executions
 
-LONGEST_EPOCHS_S = 60.0
-"""The time limit (s) of the epochs of an execution."""
+Point = tuple[str, int, int]
+"""The kind of a point, its epoch and its step: "begin" and "end" of an epoch, "step" before a batch is used,
+"tracked" after a value of a batch was tracked."""
 
-# a loop without epochs() is interrupted when it is left
-_ENDED = (Status.COMPLETED, Status.DIVERGED, Status.INTERRUPTED)
-_LONGEST_S = 300.0  # the time limit of an execution with its start and data (s)
-_MOST_NAMED = 4
-_COMMIT_EVERY = 3  # number of batches between two checkpoints inside an epoch
-_KILLED_STEP = 5  # the step whose process is killed, two steps after a checkpoint
+Functions = tuple[Callable[..., object], Callable[..., object]]
+"""The functions that save and load the state of a loop; arguments after the folder are variables of `train`."""
 
 
-@dataclass
 class Trace:
-    """What the processes of one execution have written.
+    """What the processes of one execution have written, all ranks together.
 
     Attributes:
-        digests: Key -> a list with the digest of each rank; of variables, with what to do if they were not
-            restored.
-        facts: How the execution ended; "status" is missing if its process was killed.
+        digests: A point and a name -> the digest on each rank. The name is that of a variable; with a space, it
+            is that of what must not differ.
+        error: Why the execution failed or cannot be compared, "" if it did not and can.
     """
 
-    digests: "dict[Key, Any]" = field(default_factory=dict)
-    facts: dict[str, Any] = field(default_factory=dict)
+    def __init__(self, lines_of_ranks: Sequence[Sequence[dict[str, Any]]]) -> None:
+        self.digests: dict[tuple[Point, str], list[str]] = {}
+        self.error = ""
+        for line in chain.from_iterable(lines_of_ranks):
+            self.error = line.get("error", self.error)
+            for name, digest in line.get("digests", {}).items():
+                self.digests.setdefault((tuple(line["point"]), name), []).append(digest)
 
     @property
-    def points(self) -> "list[Point]":
+    def points(self) -> list[Point]:
         """The points in the order of the execution."""
-        return [*dict.fromkeys(point for point, _, _ in self.digests)]
+        return [*dict.fromkeys(point for point, _ in self.digests)]
 
-    def differing(self, other: "Trace") -> "list[Key]":
+    def differing(self, other: "Trace") -> list[tuple[Point, str]]:
         """Return the keys of the digests that differ, in the order of the execution."""
         return [key for key, digest in self.digests.items() if other.digests.get(key, digest) != digest]
 
@@ -62,179 +84,259 @@ class Trace:
 class ResumeTask(CheckTask):
     """Checks that one run resumes, in fresh processes and a temporary folder.
 
-    The outcome is "completed" or "failed"; in both cases its error is a sentence, or "". Under torchrun, each
-    rank executes its part of the run in a fresh process, and all ranks have the same outcome.
+    Under torchrun, each rank executes its part of the run in a fresh process, and all have the same outcome.
     """
 
-    functions: "Functions | None" = None  # what saves and loads the state, None for checkpoint=
+    functions: Functions | None = None  # what saves and loads the state, None for checkpoint=
 
     done = "killed after and inside an epoch, they resume with the same state, inputs and metrics"
-    num_executions = 5
 
     def __call__(self, run: Run, report: Report) -> Outcome:
-        """Execute the run twice undisturbed, and once with kills; compare the executions."""
-        sent = serialize.dump((self.task, run))
+        """Execute the run undisturbed and killed; return what differs, else what does not repeat."""
+        sent = serialize.dump((self.task, run, self.functions))
         with self.temporary_folder() as folder:
-            problem, note = compare_executions(partial(self._execute, sent, Path(folder), report))
-        return Outcome(Status.FAILED if problem else Status.COMPLETED, problem or note)
+            execute = partial(self._execute, sent, Path(folder), report)
+            first = execute()
+            if first.error:
+                return Outcome(Status.FAILED, first.error)
+            noise = first.differing(execute())
+            last = first.points[-1][1]
+            kills: list[Point | None] = [("begin", 2, 0)] if last > 1 else []
+            steps = [(kind, epoch, step) for kind, epoch, step in first.points if step and epoch == last]
+            kills += [*steps[len(steps) // 2 :][:1], None]
+            resumed = [execute(seed, point) for seed, point in enumerate(kills)][1:]
+            if self._difference(first, resumed, noise):
+                # two executions may be equal by chance, so a third one confirms the difference
+                noise += first.differing(execute())
+        problem = self._difference(first, resumed, noise)
+        return Outcome(Status.FAILED if problem else Status.COMPLETED, problem or _note(noise))
 
     def _execute(
-        self,
-        sent: bytes,
-        folder: Path,
-        report: Report,
-        seed: int = 0,
-        kill_at: "Point | None" = None,
-        every: int = _COMMIT_EVERY,
+        self, sent: bytes, folder: Path, report: Report, seed: int = 0, kill_at: Point | None = None
     ) -> Trace:
         """Execute the run in a fresh process; unless `seed` is 0, continue what is in the folder."""
-        from runmanager.checks import observed_run
-
-        path = folder / f"{seed}.jsonl"
-        experiments = ranks.from_main(lambda: folder) / "runs"  # one path, as programs keep paths of files
+        # one path on all ranks, as programs keep paths of files
+        runs = ranks.from_main(lambda: folder) / "runs"
         if seed == 0 and ranks.is_main():
-            shutil.rmtree(experiments, ignore_errors=True)
-        observer = observed_run.Observer(
-            experiments / self.task.experiment.path.name, path, seed, kill_at, every, LONGEST_EPOCHS_S,
-            multiprocessing.get_start_method(), {**os.environ, **ranks.environment_of_new_group()},
-            self.functions,
-        )  # fmt: skip
-        observer.experiment.mkdir(parents=True, exist_ok=True)
-        path.unlink(missing_ok=True)
-        process = fresh_process(observed_run.execute_observed, sent, serialize.dump(observer))
+            shutil.rmtree(runs, ignore_errors=True)
+        path, environment = folder / "trace.jsonl", {**os.environ, **ranks.environment_of_new_group()}
+        path.write_text("", encoding="utf-8")
+        process = fresh_process(execute_observed, sent, environment, path, runs, seed, kill_at)
         try:
-            process.join(_LONGEST_S)
+            process.join(LONGEST_S)
+            code = process.exitcode
         finally:
-            is_late = process.is_alive()
             process.kill()
             process.join()
-        trace = _read(path)
-        if is_late:
-            trace.facts["is_late"] = True
+        if code is None:
+            lines = [{"error": _ENDLESS}]
+        elif code and not kill_at:
+            lines = [{"error": f"its process died with exit code {code}"}]
+        else:
+            lines = [*map(json.loads, path.read_text(encoding="utf-8").splitlines())]
         report(BatchProgress(1, 0))
-        return _of_all_ranks(ranks.gather(trace))
+        return Trace(ranks.gather(lines))
+
+    def _difference(self, first: Trace, resumed: Sequence[Trace], noise: Sequence[tuple[Point, str]]) -> str:
+        """Return a sentence about the first difference of resumed executions and its causes, or ""."""
+        noisy = {name for _, name in noise}
+        for trace in resumed:
+            if trace.error or not trace.digests:
+                return f"killed and started again, it fails: {trace.error or _ENDLESS}"
+            keys = [key for key in first.differing(trace) if key[1] not in noisy]
+            # the state may be restored later than at the beginning, with the first batch
+            if compared := [(point, name) for point, name in keys if " " in name and point[0] != "begin"]:
+                begin = next((point for point in trace.points if point[0] == "step"), trace.points[0])
+                fact = f"killed and resumed {_from(begin)}, it differs {_from_first(compared)}"
+                names = [name for point, name in keys if point == begin and " " not in name]
+                # if a variable differs, so does what it has
+                causes = [name for name in names if name.rpartition(".")[0] not in names]
+                if not causes:
+                    rule = "gradients, files and what pickle cannot store are not compared"
+                    return f"{fact}; the cause was not found: {rule}"
+                step = "name in checkpoint= what has state_dict(), and keep numbers in a dict of checkpoint="
+                if self.functions:
+                    step = "write this in save= and read it in load="
+                return f"{fact}; not restored: {listed(causes)}; {step}"
+        return ""
 
 
-def _read(path: Path) -> Trace:
-    trace = Trace()
-    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
-        try:
-            content = json.loads(line)
-        except ValueError:  # the end of the process cut the line
-            continue
-        if "point" not in content:
-            trace.facts |= content
-            continue
-        point = tuple(content["point"])
-        for group in ("compared", "variables"):
-            trace.digests |= {(point, group, name): digest for name, digest in content[group].items()}
-    output = path.with_suffix(".txt")
-    if not trace.facts and output.exists():
-        lines = output.read_text(encoding="utf-8", errors="replace").split("\n")
-        trace.facts["error"] = next(filter(None, map(str.strip, reversed(lines))), "")
-    return trace
-
-
-def _of_all_ranks(traces: Sequence[Trace]) -> Trace:
-    """Return a trace with the digests of all ranks, and with the facts of a rank that failed."""
-    ends = ("error", "is_late")
-    first = next((trace for trace in traces if any(map(trace.facts.get, ends))), traces[0])
-    first.digests = {
-        key: [trace.digests[key] for trace in traces]
-        for key in first.digests
-        if all(key in trace.digests for trace in traces)
-    }
-    return first
-
-
-def compare_executions(execute: Callable[..., Trace]) -> tuple[str, str]:
-    """Return the first difference of a resumed execution, or "", and a sentence about what does not repeat."""
-    first = execute()
-    if problem := _problem_of(first):
-        return problem, ""
-    again = execute()
-    if first.points != again.points:
-        rule = "two executions have different numbers of batches, so that a resumed run cannot be compared"
-        return f"{rule}: draw this number from a seeded generator", ""
-    noisy = {name for _, _, name in first.differing(again)}
-    last = first.points[-1][1]
-    steps = [point for point in first.points if point[0] in ("step", "tracked") and point[1] == last]
-    kills = [("begin", 2, 0)] if last > 1 else []
-    kills += steps[:_KILLED_STEP][-1:]
-    # an epoch of few batches has a checkpoint before its kill too
-    every = _COMMIT_EVERY if len(steps) > _COMMIT_EVERY else 1
-    resumed = [execute(seed, point, every) for seed, point in enumerate([*kills, None])][1:]
-    if any(_difference(first, trace, noisy) for trace in resumed):
-        # two executions may be equal by chance, so a third one confirms the difference
-        noisy |= {name for _, _, name in first.differing(execute())}
-    problems = [_difference(first, trace, noisy) for trace in resumed]
-    return next(filter(None, problems), ""), _note(first, again)
-
-
-def _problem_of(trace: Trace) -> str:
-    """Return the reason why a run cannot be checked, "" if it can."""
-    if trace.facts.get("is_late"):
-        rule = "its epochs did not end in time, so it cannot be stopped after a few steps"
-        return f"{rule}: take the batches from manager.batches(), or check it with less data"
-    if trace.facts.get("status") not in _ENDED:
-        return trace.facts.get("error") or "its process died"
-    if not trace.digests:
-        return "it has no epoch, so there is nothing to resume: write `for epoch in manager.epochs(n):`"
-    if not any(kind == "end" for kind, _, _ in trace.points):
-        rule = "its loop calls next() for more batches than the check gives"
-        return f"{rule}, so that it cannot be shortened: write `for batch in manager.batches():`"
-    if not trace.facts["is_saved"]:
-        step = "write manager.epochs(n, checkpoint={'network': network, 'optimizer': optimizer})"
-        return f"it saves no checkpoint, so a killed run starts over: {step}"
-    return ""
-
-
-def _note(first: Trace, again: Trace) -> str:
+def _note(noise: Sequence[tuple[Point, str]]) -> str:
     """Return a sentence about what does not repeat by itself, or ""."""
-    keys = first.differing(again)
-    compared, variables = ([key for key in keys if key[1] == group] for group in ("compared", "variables"))
+    compared, variables = ([key for key in noise if (" " in key[1]) is rule] for rule in (True, False))
     if not compared:
         return ""
-    device = first.facts["device"]
-    note = f"not repeatable by itself on {device} {_from(compared[0][0])}: {_first_names(compared)}"
+    why = "torch.use_deterministic_algorithms(True) lets most operations repeat"
     if variables:
-        return f"{note}; other values too: {_first_names(variables)}"
-    advice = "; torch.use_deterministic_algorithms(True) lets most operations repeat"
-    return note + (advice if device != "cpu" else "")
+        why = f"other values too, {_from_first(variables)}"
+    return f"not repeatable by itself {_from_first(compared)}; {why}"
 
 
-def _first_names(keys: "Sequence[Key]") -> str:
-    return listed([name for point, _, name in keys if point == keys[0][0]], _MOST_NAMED)
+def _from_first(keys: Sequence[tuple[Point, str]]) -> str:
+    point = keys[0][0]
+    return f"{_from(point)} in {listed([name for other, name in keys if other == point])}"
 
 
-def _difference(first: Trace, resumed: Trace, noisy: set[str]) -> str:
-    """Return a sentence about the first difference of a resumed execution and its causes, or ""."""
-    if not resumed.digests or resumed.facts.get("status", Status.COMPLETED) not in _ENDED:
-        return f"killed and started again, it fails: {resumed.facts.get('error') or 'its process died'}"
-    keys = [key for key in first.differing(resumed) if key[2] not in noisy]
-    # the state may be restored later than at the beginning, with the first batch
-    compared = [key for key in keys if key[1] == "compared" and key[0][0] != "begin"]
-    if not compared:
-        return ""
-    position = next((point for point in resumed.points if point[0] == "step"), resumed.points[0])
-    _, epoch, step = position
-    when = f"after step {step - 1} of epoch {epoch}" if step > 1 else f"after epoch {epoch - 1}"
-    fact = f"killed and resumed {when}, it differs {_from(compared[0][0])} in {_first_names(compared)}"
-    causes: dict[str, list[str]] = {}
-    for key in keys:
-        *group, name = key
-        root = name.partition(".")[0]
-        if group == [position, "variables"] and (name == root or (*group, root) not in keys):
-            causes.setdefault(first.digests[key][0][1], []).append(name)
-    if not causes:
-        rule = "gradients, files and what pickle cannot store are not compared"
-        return f"{fact}; the cause was not found: {rule}"
-    texts = [f"{listed(names, _MOST_NAMED)}: {rule}" for rule, names in causes.items()]
-    return f"{fact}; not restored: {'; '.join(texts)}"
-
-
-def _from(point: "Point") -> str:
+def _from(point: Point) -> str:
     kind, epoch, step = point
-    if kind in ("begin", "end"):
-        return f"at the {kind} of epoch {epoch}"
-    return f"from step {step} of epoch {epoch} on"
+    return f"from step {step} of epoch {epoch} on" if step else f"at the {kind} of epoch {epoch}"
+
+
+def execute_observed(
+    sent: bytes, environment: Mapping[str, str], trace: Path, folder: Path, seed: int, kill_at: Point | None
+) -> None:
+    """Execute the run from `serialize.dump` in this fresh process; write its digests into the trace."""
+    output = os.open(os.devnull, os.O_WRONLY)
+    for stream in (1, 2):
+        os.dup2(output, stream)
+    os.environ.clear()
+    os.environ.update(environment)
+    serialize.send_to_children_by_value()
+    # a process that is started again draws other states, unlike one that is forked again
+    torch.manual_seed(seed)
+    random.seed(seed)
+    np.random.seed(seed)  # noqa: NPY002 - the users' state
+    observer, problem = Observer(trace, folder / "saved", kill_at), ""
+    ObservedEpoch.observer = observer
+    try:
+        task, run, observer.functions = serialize.load_dumped(sent)
+        outcome = shortened(task, folder, observer)(run, lambda _: None)
+        opened = observer.manager._current
+        # a loop without epochs() is interrupted when it is left
+        if outcome.status not in (Status.COMPLETED, Status.DIVERGED, Status.INTERRUPTED):
+            problem = outcome.error
+        elif not opened.records:
+            problem = _ENDLESS
+        elif not (opened.state and opened.state.is_saved):
+            problem = (
+                "it saves no checkpoint, so a killed run starts over: write manager.epochs(n, checkpoint={...})"
+            )
+    except Exception as error:  # noqa: BLE001 - ranks raise what train has raised
+        problem = failure_of(error)[1]
+    if problem:
+        observer.write({"error": problem})
+
+
+class ObservedEpoch(ShortEpoch):
+    """An epoch of at most six steps, whose points are observed, with a checkpoint after each batch."""
+
+    observer: ClassVar["Observer"]  # a process executes one run
+    num_epochs, num_steps = 2, 6
+    commit_every = 1
+
+    def __init__(self, number: int, *args: Any) -> None:
+        super().__init__(number, *args)
+        self.observer.epoch_began()
+
+    def batches(self) -> Iterator[Any]:
+        """Yield the first batches of the loader."""
+        for batch in super().batches():
+            self.observer.point("step", self.number, self.step, {"the inputs": batch})
+            yield batch
+
+    def add_loss(self, loss: Any, batch: Any) -> None:
+        """Add the mean loss of a batch."""
+        super().add_loss(loss, batch)
+        if not self.counts_batches:
+            self.observer.point("tracked", self.number, self.step, {"the inputs": batch})
+
+
+@dataclass
+class Observer(ShortRun):
+    """Writes digests at the points of a run into a file, or kills the process at a point."""
+
+    trace: Path
+    folder: Path  # of what the functions save
+    kill_at: Point | None
+    functions: Functions | None = None
+
+    epoch_type = ObservedEpoch
+
+    def run_began(self, run: Any, network: Any, loader: Any) -> None:
+        """Resume after the last epoch that the functions have saved."""
+        if self.functions:
+            _ = self.manager.resume_epoch  # a loop that reads it saves its own state
+
+    def epoch_began(self) -> None:
+        """Write the state before an epoch that has just been opened."""
+        opened = self.manager._current
+        if self.functions and opened.resume_epoch == opened.number - 1 > 0:
+            self._call(self.functions[1], opened.resume_epoch)
+        self.point("begin", opened.number, 0, {})
+
+    def epoch_ended(self, record: EpochRecord, network: Any) -> str | None:
+        """Write the state and the metrics after the epoch; return a reason to stop after the last epoch."""
+        values = {f"metric {name}": value for name, value in record.metrics.items() if name not in _TIMES}
+        self.point("end", record.epoch, 0, values)
+        if self.functions:
+            self._call(self.functions[0], record.epoch)
+        return super().epoch_ended(record, network)
+
+    def _call(self, function: Callable[..., object], epoch: int) -> None:
+        """Save or load the state after an epoch by the user's function."""
+        path, variables = self.folder / str(epoch), self._variables()
+        path.mkdir(parents=True, exist_ok=True)
+        names = [name for name in [*signature(function).parameters][1:] if name in variables]
+        function(path, **{name: variables[name] for name in names})
+
+    def point(self, kind: str, epoch: int, step: int, compared: dict[str, Any]) -> None:
+        """Write the digests of a point; kill the process if this is the point to do so."""
+        if self.kill_at == (kind, epoch, step):
+            with suppress(RunManagerError):  # the others may be dead
+                ranks.gather(None)  # no rank fails because another one has died before this point
+            os.kill(os.getpid(), 9)  # SIGKILL; on Windows, the end of the process with this exit code
+        opened, variables = self.manager._current, self._variables()
+        parts: Mapping[str, Any] = {}
+        if isinstance(
+            opened.state, ResumeState
+        ):  # a loop that saves its own state may do without random states
+            parts = opened.state.parts
+            compared["the random states"] = torch_devices.random_states(opened.device)
+            compared |= {f"state of {name}": checkpoint.state_of(name, part) for name, part in parts.items()}
+        of_parts = {*map(id, parts.values())}
+        contents: list[tuple[str, Any]] = []
+        for name, value in variables.items():
+            with suppress(Exception):  # the object's own methods raise whatever they like
+                if kind == "end" and _has_state(value) and id(value) not in of_parts:
+                    compared[f"state of {name}"] = value.state_dict()
+                contents += _contents(name, value)
+        # what has a state is compared by it, not again in what holds it
+        texts = {id(value): "" for value in [*parts.values(), *variables.values()] if _has_state(value)}
+        reached = Reached(
+            is_data=True, is_exact=True, most_bytes=_MOST_BYTES, most_objects=_MOST_OBJECTS, texts=texts
+        )
+        digests = {name: short_hash(reached.text(value)) for name, value in [*compared.items(), *contents]}
+        self.write({"point": (kind, epoch, step), "digests": digests})
+
+    def _variables(self) -> dict[str, Any]:
+        """Return the variables of the user's frames and of their files."""
+        frame, frames = sys._getframe(1), []  # noqa: SLF001 - inspect.currentframe() is the same
+        while frame.f_back is not None and frame.f_code is not leave_early.__code__:
+            file = frame.f_code.co_filename
+            frames += [frame] if is_users_file(file) or file.startswith("<") else []
+            frame = frame.f_back
+        scopes = ChainMap(*(frame.f_locals for frame in frames), *(frame.f_globals for frame in frames))
+        return {name: value for name, value in [*scopes.items()] if not name.startswith("_")}
+
+    def write(self, content: Mapping[str, Any]) -> None:
+        """Append a line to the trace; a line that is written survives the end of the process."""
+        with self.trace.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(content) + "\n")
+
+
+def _has_state(value: Any) -> bool:
+    """Whether a variable may be a part of a checkpoint; a loader saves its own state."""
+    return hasattr(value, "state_dict") and not isinstance(value, type) and not hasattr(value, "dataset")
+
+
+def _contents(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield what is compared of a variable: its state or content, and the attributes of the user's objects."""
+    kind = value if isinstance(value, type) else type(value)
+    if kind.__module__.startswith("runmanager."):
+        return
+    attributes = getattr(value, "__dict__", {}) if is_of_user(kind) else {}
+    if _has_state(value):
+        yield name, value.state_dict()
+    elif not attributes:
+        yield name, value
+    yield from ((f"{name}.{key}", item) for key, item in attributes.items() if not key.startswith("__"))

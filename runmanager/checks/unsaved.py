@@ -3,7 +3,7 @@
 import inspect
 import random
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import cycle
 from types import FunctionType, GeneratorType, ModuleType
@@ -18,17 +18,8 @@ from runmanager.core.loaders import draws_in_workers
 from runmanager.core.wording import listed
 from runmanager.user_code import is_users_file, user_level
 
-# every checkpoint has the states of these generators
-_GLOBAL = (
-    torch.default_generator,
-    random.seed.__self__,  # type: ignore[attr-defined]  # a bound method
-    np.random.get_state.__self__,  # type: ignore[attr-defined]  # as above
-)
 _OPEN = (list, tuple, dict, FunctionType, ModuleType, DataLoader, Dataset, Sampler)
-_MOST, _MOST_ITEMS, _MOST_NUMBERS, _MOST_NAMED = 10_000, 64, 2**20, 4
-
-_States = dict[tuple[bool, str, int], Any]
-"""Whether it is a number of a loader, its name, and its identity or a generator's seed -> its state."""
+_MOST, _MOST_ITEMS, _MOST_NUMBERS = 10_000, 64, 2**20
 
 
 class Unsaved:
@@ -44,18 +35,16 @@ class Unsaved:
 
     def __init__(self, loader: Any, saved: Iterable[Any]) -> None:
         self._by_workers = ""
-        self._saved = {id(part) for part in (*_GLOBAL, *saved)}
         frame = sys._getframe(user_level() - 1)  # noqa: SLF001 - as warnings does
         reached = [(name, frame.f_globals.get(name)) for name in frame.f_code.co_names]
-        self._variables = [("loader", loader), *frame.f_locals.items(), *reached]
+        variables = [("loader", loader), *frame.f_locals.items(), *reached]
+        # only these, as the other variables may hold the manager, which would stay in memory
+        self._watched = [*self._reached(variables, saved)]
         self._before = self._states()
-        # the other variables may hold the manager, which would stay in memory
-        names = {name.partition(".")[0] for _, name, _ in self._before}
-        self._variables = [(name, value) for name, value in self._variables if name in names]
 
     def begin_pass(self) -> None:
         """Forget how numbers have changed so far: the loop may set them, as set_epoch() does."""
-        self._before |= {key: state for key, state in self._states().items() if key[0]}
+        self._before |= {key: state for key, state in self._states().items() if key[1]}
 
     def reason(self, *, is_inside: bool) -> str:
         """Return the reason why a run that is resumed now may differ, "" if there is none.
@@ -64,45 +53,52 @@ class Unsaved:
         """
         now = self._states()
         names = [
-            name.rpartition("__.")[2]  # without the method that reaches it
-            for (is_number, name, identity), state in self._before.items()
-            if now.get((is_number, name, identity), state) != state and not (is_number and is_inside)
+            key[0].rpartition("__.")[2]  # without the method that reaches it
+            for key, state in self._before.items()
+            if now.get(key, state) != state and not (key[1] and is_inside)
         ]
         if not names:
             return self._by_workers
         step = "set this in each epoch, as by generator.manual_seed(epoch), or add an object that has it, with "
-        rule = f"checkpoint= does not save {listed(names, _MOST_NAMED)}, which the loop changes: {step}"
+        rule = f"checkpoint= does not save {listed(names)}, which the loop changes: {step}"
         return f"{rule}state_dict() and load_state_dict()" + (self._by_workers and f"; {self._by_workers}")
 
-    def _states(self) -> _States:
-        """Return the states of generators and iterators, and the numbers in loaders."""
-        states: _States = {}
-        seen = set(self._saved)
-        queue = [*self._variables]
+    def _reached(self, variables: Iterable[tuple[str, Any]], saved: Iterable[Any]) -> Iterator[tuple[str, Any]]:
+        """Yield generators, iterators, and what may have numbers of a loader, with their names."""
+        seen, queue = {id(torch.default_generator), *map(id, saved)}, [*variables]
         for name, value in queue:
             if id(value) in seen or len(seen) > _MOST:
                 continue
             seen.add(id(value))
             with suppress(Exception):  # of the objects of users
-                if state := _state_of(value):
-                    states[False, name, state[0]] = state[1]
+                if _state_of(value):
+                    yield name, value
                     continue
                 if isinstance(value, DataLoader):
                     self._by_workers = self._by_workers or by_workers(value)
                 # a random generator within another object of a library, as of a logger, is none of the loop
-                kind = type(value)
-                file = getattr(sys.modules.get(kind.__module__), "__file__", None) or "<built-in>"
-                is_users = kind.__module__ == "__main__" or is_users_file(file)
                 is_of_loader = name.startswith("loader") or ".dataset" in name
-                if not (is_of_loader or is_users or isinstance(value, _OPEN)):
+                if is_of_loader or is_of_user(type(value)) or isinstance(value, _OPEN):
+                    queue += [(f"{name}.{key}", item) for key, item in _parts(value).items()]
+                    if ".dataset" in name or _is_loader(value):
+                        yield name, value
+
+    def _states(self) -> dict[tuple[str, bool, Any], Any]:
+        """Return the states of generators and iterators, and the numbers in loaders.
+
+        The keys are a name, whether it is a number, and its identity or a generator's seed.
+        """
+        states: dict[tuple[str, bool, Any], Any] = {}
+        for name, value in self._watched:
+            with suppress(Exception):  # of the objects of users
+                if state := _state_of(value):
+                    states[name, False, state[0]] = state[1]
                     continue
-                parts = _parts(value)
-                queue += [(f"{name}.{key}", item) for key, item in parts.items()]
-                for key, item in parts.items() if ".dataset" in name or _is_loader(value) else ():
+                for key, item in _parts(value).items():
                     if text := _text_of(item):
                         # another list was computed by the pass itself
                         identity = 0 if isinstance(item, (int, float)) else id(item)
-                        states[True, f"{name}.{key}", identity] = text
+                        states[f"{name}.{key}", True, identity] = text
         return states
 
 
@@ -116,7 +112,7 @@ def _state_of(value: Any) -> tuple[int, Any] | None:
     is_users = isinstance(value, GeneratorType) and is_users_file(value.gi_code.co_filename)
     if is_users or isinstance(value, (_BaseDataLoaderIter, cycle)):
         # two of them do not say how far they are
-        return id(value), getattr(value, "_num_yielded", getattr(value, "gi_suspended", True) and object())
+        return 0, getattr(value, "_num_yielded", getattr(value, "gi_suspended", True) and object())
     return None
 
 
@@ -126,6 +122,13 @@ def by_workers(loader: Any) -> str:
         return ""
     rule = "random numbers that persistent workers draw, as for augmentation, cannot be resumed exactly"
     return f"{rule}: with persistent_workers=False they can"
+
+
+def is_of_user(kind: type) -> bool:
+    """Whether a class is the user's; a module that is not loaded has been sent from another process."""
+    module = sys.modules.get(kind.__module__)
+    is_sent = module is None or kind.__module__ == "__main__"
+    return is_sent or is_users_file(getattr(module, "__file__", None) or "<built-in>")
 
 
 def _is_loader(value: Any) -> bool:

@@ -14,9 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runmanager.checks.changed import changes_since, fingerprint, note_changes_by_runs, short_hash
-from runmanager.checks.check import CheckTask, try_settings
 from runmanager.checks.only import choose, numbers_of
-from runmanager.checks.resumes import ResumeTask
 from runmanager.core import files
 from runmanager.core.contracts import Display, Executor, Listener, Search
 from runmanager.core.experiment import Experiment, RunFolder, check_beginning
@@ -48,6 +46,7 @@ from runmanager.user_code import user_frames
 if TYPE_CHECKING:
     from optuna.pruners import BasePruner
 
+    from runmanager.checks.resumes import Functions
     from runmanager.front.manager import RunManager
     from runmanager.screen.live import GridProgress
 
@@ -204,7 +203,7 @@ def run_grid(
         if only is not None:  # without what a debugger does not need
             options, notes = replace(options, check=False, report=False, max_seconds=None), []
         elif check:
-            notes += check_settings(loop, ResumeTask(loop.task) if check == "resume" else CheckTask(loop.task))
+            notes += check_settings(loop, is_of_resuming=check == "resume")
         first, page = _begin(loop, progress, notes, options, closing)
         exit_code = STORAGE_FAILED if only is None else SOME_FAILED  # if the loop raises an exception
         try:
@@ -337,8 +336,12 @@ def _order_of(goal: Goal) -> str:
     return f"goal={str(goal)!r} ranks {order} values first; otherwise write goal={str(other)!r}"
 
 
-def check_settings(loop: Loop, task: CheckTask) -> list[str]:
+def check_settings(loop: Loop, *, is_of_resuming: bool, functions: "Functions | None" = None) -> list[str]:
     """Check each due setting of a grid; return sentences to print."""
+    from runmanager.checks.check import CheckTask, try_settings  # imports torch
+    from runmanager.checks.resumes import ResumeTask
+
+    task = ResumeTask(loop.task, functions=functions) if is_of_resuming else CheckTask(loop.task)
     ended, repeats, lines = try_settings(loop, task)
     if any(outcome.status.is_lost for _, outcome in ended):
         from runmanager.answers.failures import failed_settings  # imports pandas

@@ -236,9 +236,7 @@ def check_numbers(case: Case, runs: Any) -> None:
     order, decision = case.order(), verdict(runs)
     winner, label = order[0], case.label(order[0])
     assert decision.assumptions.endswith(case.assumption)
-    tried, _ = settings_of(
-        [make_run(tuple(params), params.values()) for params, _, _ in case.rows], case.repeats
-    )
+    tried = settings_of([make_run(tuple(params), params.values()) for params, _, _ in case.rows], case.repeats)
     assert len(tried) == len({tuple(case.without_repeats(params).items()) for params, _, _ in case.rows})
     if not case.repeats:
         return

@@ -276,7 +276,7 @@ def test_a_check_ends_after_its_time_and_says_how_far_it_came(tmp_path, monkeypa
 def test_the_first_settings_have_each_value_once():
     runs = RunBuilder.get_runs({"a": [1, 2, 3], "b": [1, 2], "fold": [1, 2], "seed": [1, 2]})
 
-    settings, _ = check.settings_of(runs, ["fold", "seed"])
+    settings = check.settings_of(runs, ["fold", "seed"])
 
     assert [run[:2] for run in settings] == [(1, 1), (1, 2), (2, 1), (3, 1), (2, 2), (3, 2)]
 

@@ -11,7 +11,7 @@ ALLOWED = {
     "tensorboard/event_file.py",  # a view, which may be lost
     "tensorboard/server.py",  # what a TensorBoard says while it starts
     "executors/output.py",  # what a run prints, which a full disk may cut
-    "checks/observed_run.py",  # traces in a temporary folder
+    "checks/resumes.py",  # traces in a temporary folder
     "datasets.py",  # unpacked copies, made anew from the verified files
 }
 WRITERS = {"write_text", "write_bytes", "to_json", "tofile"}
