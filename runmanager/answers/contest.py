@@ -14,15 +14,13 @@ import pandas as pd
 from runmanager.answers.evidence import ERROR, Lead, differences, leads
 from runmanager.answers.ranking import (
     Ranking,
-    are_few,
     axes_of,
+    completed,
     in_rank,
     mean_of,
     numbered,
     own_goals,
-    scores_of,
     settings_without,
-    statuses_of,
 )
 from runmanager.core.experiment import SEEDS, Rule
 from runmanager.core.goal import KEPT
@@ -55,9 +53,10 @@ class Contest:
     levels: Sequence[Any]  # for each rival, the value of the axis, or the hyperparameters
     rivals: Numbers  # (runs,) the rival of each run, as a position in `names`
     scores: Numbers  # (rivals, repeats, parts), larger is better; a missing score is NaN
-    statuses: Sequence[Counter[str]]  # status -> number of runs, for each rival
+    statuses: Sequence[Counter[str]]  # status -> number of repeats, for each rival
     unit: str  # the word for a repeat
     order: Sequence[int]  # all rivals, the best first; rivals without a score are last
+    alone: Sequence[int]  # the rivals that have numbers, but none in a setting of another rival, in their order
     leads: Mapping[int, Lead]  # the leads of the best rival over the compared rivals, the closest first
 
     @classmethod
@@ -70,44 +69,56 @@ class Contest:
         error: float = ERROR,
     ) -> Self:
         """Compare the settings of a ranking, or the values of an axis in otherwise equal settings."""
-        scores, axes = scores_of(runs, ranking).to_numpy(float), ranking.repeats
+        axes = ranking.repeats
         unit = printable(axes[0]) if len(axes) == 1 and axes[0] in SEEDS else "repeat"
-        rivals = ranking.codes
-        values: list[Any] = [setting.params for setting in ranking.all_settings]
-        # a setting without a result may differ in a hyperparameter that no ranked setting has
-        whole, number_of = labels(values), Counter(ranking.labels)
-        texts = [
-            text if setting.number or number_of[text] == 1 else longer
-            for setting, text, longer in zip(ranking.all_settings, ranking.labels, whole, strict=True)
-        ]
-        names, parts = [text or "the only setting" for text in texts], np.zeros(len(runs), int)
+        numbers = ranking.goal.sign * completed(runs, ranking.goal.metric).to_numpy()
+        rivals = np.empty(len(runs), int)
+        for position, setting in enumerate(ranking.all_settings):
+            rivals[list(setting.rows)] = position
+            if setting.lacks_goal and not ranking.all_settings[0].lacks_goal:  # it does not compete
+                numbers[list(setting.rows)] = math.nan
+        levels: list[Any] = [setting.params for setting in ranking.all_settings]
+        names, parts = [text or "the only setting" for text in ranking.labels], np.zeros(len(runs), int)
         if axis is not None:
-            rivals, values = numbered(runs[axis])
-            pairs = zip(values, labels([{axis: value} for value in values]), strict=True)
-            names = [brief(value) if isinstance(value, str) else label for value, label in pairs]
+            rivals, levels = numbered(runs[axis])
+            pairs = zip(levels, labels([{axis: level} for level in levels]), strict=True)
+            names = [brief(level) if isinstance(level, str) else label for level, label in pairs]
             apart = told_apart(runs, rivals) if axis == "experiment" else []
             parts, _ = settings_without(runs, [axis, *axes, *apart])
-        table = _arranged(rivals, _order_of(runs, axes), parts, scores, len(names))
-        if table.shape[1] == 1 and table.shape[2] > 1:
-            table, unit = table.transpose(0, 2, 1), SETTING
+        scores = _arranged(rivals, _order_of(runs, axes), parts, numbers, len(names))
+        if scores.shape[1] == 1 and scores.shape[2] > 1:
+            scores, unit = scores.transpose(0, 2, 1), SETTING
+        counts = (~np.isnan(scores)).any(axis=2).sum(axis=1).tolist()
         statuses: list[Counter[str]] = [Counter() for _ in names]
-        for rival, status in zip(rivals.tolist(), statuses_of(runs, axes), strict=True):
-            if status in Status._value2member_map_:
-                statuses[rival][status] += 1
-        counts = (~np.isnan(table)).any(axis=2).sum(axis=1).tolist()
+        rival_of, words = dict(zip(ranking.cells, rivals.tolist(), strict=True)), {*Status}
+        for cell, word in ranking.statuses.items():
+            if word in words:
+                statuses[rival_of[cell]][word] += 1
         order = list(range(len(names)))
         if axis is not None:
-            few = are_few(counts, [any(Status(word).is_lost for word in each) for each in statuses])
-            order = in_rank(
-                [(not number, is_few) for number, is_few in zip(counts, few, strict=True)],
-                [[mean] for mean in means_of(table)],
-            )
-        others = [i for i in order[1:] if counts[i] or any(Status(word).is_open for word in statuses[i])]
-        each = leads(table, order[0], error) if order else {}
-        others.sort(key=lambda i: math.inf if math.isnan(each[i].mean) else each[i].mean)
-        compared = {rival: each[rival] for rival in others}
+            have_lost = [any(Status(word).is_lost for word in each) for each in statuses]
+            order, _ = in_rank([[mean] for mean in means_of(scores)], counts, have_lost)
+        with_number = {*rivals[~np.isnan(numbers)].tolist()}
+        alone = [rival for rival in order if rival in with_number and not counts[rival]]
+        each = leads(scores, order[0], error) if order else {}
+        compared = [i for i in order[1:] if counts[i] or any(Status(word).is_open for word in statuses[i])]
+        compared.sort(key=lambda i: math.inf if math.isnan(each[i].mean) else each[i].mean)
+        each = {rival: each[rival] for rival in compared}
         return cls(
-            runs, ranking, axis, margin, error, names, values, rivals, table, statuses, unit, order, compared
+            runs,
+            ranking,
+            axis,
+            margin,
+            error,
+            names,
+            levels,
+            rivals,
+            scores,
+            statuses,
+            unit,
+            order,
+            alone,
+            each,
         )
 
     @functools.cached_property
@@ -167,19 +178,11 @@ class Contest:
         """Whether each rival has a score in each repeat."""
         return np.asarray((~np.isnan(self.scores)).any(axis=2))
 
-    @functools.cached_property
-    def alone(self) -> list[int]:
-        """The rivals that have numbers, but none in a setting of another rival, in their order."""
-        numbers = scores_of(self.runs, self.ranking).notna().to_numpy()
-        with_number = set(self.rivals[numbers].tolist())
-        return [rival for rival in self.order if rival in with_number and not self.has_score[rival].any()]
-
     @property
     def is_constant(self) -> bool:
         """Whether each rival has several scores in each setting, which do not differ."""
-        lows, highs = (np.where(np.isnan(self.scores), end, self.scores) for end in (math.inf, -math.inf))
-        has_several = self.has_score.sum(axis=1).min() > 1
-        return bool(has_several and (lows.min(axis=1) >= highs.max(axis=1)).all())
+        lows, highs = np.fmin.reduce(self.scores, axis=1), np.fmax.reduce(self.scores, axis=1)
+        return bool(self.has_score.sum(axis=1).min() > 1 and not (lows < highs).any())
 
 
 def rule_of(runs: pd.DataFrame, metric: str, repeats: Collection[str] = ()) -> Rule:

@@ -86,11 +86,10 @@ def difference(
     ((3, 2.0), False)
     """
     numbers = np.array(list(values), float)
-    n, nothing, least = len(numbers), (math.nan,) * 2, num_pairs / error
+    n, least = len(numbers), num_pairs / error
     if evidence is None:
         evidence = float(evidence_of(numbers[None])[0]) / num_pairs
-    mean = std = math.nan
-    ends = nothing
+    mean, std, ends = math.nan, math.nan, (math.nan, math.nan)
     if n and not np.abs(numbers).max() > LARGEST:  # a number is larger, or infinite
         mean = math.fsum(numbers) / n
         std = float(np.sqrt(((numbers - mean) ** 2).sum() / (n - 1))) if n > 1 else math.nan
@@ -109,18 +108,14 @@ def leads(scores: Numbers, leader: int, error: float = ERROR) -> dict[int, Lead]
     rows = {
         rival: row[~np.isnan(row)] for rival, row in enumerate(differences(scores, leader)) if rival != leader
     }
-
-    def compare(num_pairs: int) -> dict[int, Lead]:
-        each = {}
-        for rival, row in rows.items():
-            lead = difference(row, num_pairs=num_pairs, error=error, evidence=float(together[rival]))
-            # the leader is decided to be better, so its lead is positive; max() keeps NaN
-            each[rival] = lead._replace(low=max(lead.low, 0.0)) if lead.is_decided and lead.mean > 0 else lead
-        return each
-
-    results = compare(k * (k - 1) // 2)
-    if k > 2 and all(lead.is_decided and lead.mean > 0 for lead in results.values()):  # noqa: PLR2004 - a pair
-        results = compare(k - 1)
+    is_best = all(together[rival] >= 1 / error and math.fsum(row) > 0 for rival, row in rows.items())
+    num_pairs = k - 1 if is_best else k * (k - 1) // 2
+    results = {}
+    for rival, row in rows.items():
+        lead = difference(row, num_pairs=num_pairs, error=error, evidence=float(together[rival]))
+        # the leader is decided to be better, so its lead is positive; max() keeps NaN
+        is_ahead = lead.is_decided and lead.mean > 0
+        results[rival] = lead._replace(low=max(lead.low, 0.0)) if is_ahead else lead
     return results
 
 
@@ -138,8 +133,7 @@ def evidence_of(rows: Numbers) -> Numbers:
         rows = np.where((np.abs(rows) > LARGEST).any(axis=-1, keepdims=True), math.nan, rows)
     if not rows.size:
         return np.ones(len(rows))
-    low, high = (np.where(np.isnan(rows), end, rows) for end in (math.inf, -math.inf))
-    low, high = low.min(axis=-1), high.max(axis=-1)
+    low, high = np.fmin.reduce(rows, axis=-1), np.fmax.reduce(rows, axis=-1)
     is_constant = high - low <= ROUNDING * np.maximum(np.abs(low), np.abs(high))
     return np.where(is_constant, 1.0, np.exp(np.minimum(log_evidence(rows)[:, -1], _MOST_EVIDENCE)))
 
@@ -170,10 +164,12 @@ def _log_bayes(n: Numbers, sums: Numbers, squares: Numbers) -> Numbers:
 
 def interval(differences: Numbers, least: float) -> tuple[float, float]:
     """Return the interval of all means that the evidence does not exclude; NaN if it is unbounded."""
-    middle = differences.mean() if len(differences) else math.nan
+    if len(differences) < fewest(least):
+        return math.nan, math.nan
+    middle = differences.mean()
     centered = differences - middle
-    spread = np.abs(centered).max(initial=0.0)
-    if math.log(least) > limit(len(differences)) or spread <= ROUNDING * abs(middle):
+    spread = np.abs(centered).max()
+    if spread <= ROUNDING * abs(middle):
         return math.nan, math.nan
     centered = centered / spread
     steps = np.geomspace(1e-3, _FARTHEST, 60)
@@ -225,12 +221,6 @@ def closed(evidence: Numbers, leader: int) -> Numbers:
 
 
 @functools.cache
-def limit(n: int) -> float:
-    """Return the logarithm of the largest possible evidence from `n` repeats; equal differences reach it."""
-    return float(log_evidence(np.ones(n))[-1]) if n else 0.0
-
-
-@functools.cache
 def fewest(least: float) -> int:
     """Return the minimum number of repeats whose evidence can reach `least`.
 
@@ -243,12 +233,7 @@ def fewest(least: float) -> int:
 
 def needed(effect: float, least: float) -> float:
     """Estimate how many repeats decide a difference; infinity for more than 1,000."""
-    n = np.arange(fewest(least), _MOST + 1)
-    enough = _expected(n, effect) >= math.log(least)
+    n, effect = np.arange(fewest(least), _MOST + 1), _EARLIER * effect
+    # the typical Bayes factor of the effect after n repeats
+    enough = _log_bayes(n, n * effect, n * (effect**2 + (n - 1) / n)) >= math.log(least)
     return float(n[enough.argmax()]) if enough.any() else math.inf
-
-
-def _expected(n: Numbers, effect: Numbers | float) -> Numbers:
-    """Return the logarithm of the typical Bayes factor of an effect after `n` repeats."""
-    effect = _EARLIER * np.asarray(effect)
-    return _log_bayes(n, n * effect, n * (effect**2 + (n - 1) / n))

@@ -21,30 +21,21 @@ _STEPS = 14  # number of bisections of the smallest difference
 
 def power(effect: float, n: int, num_rivals: int, error: float, *, known_by: float, anytime: bool) -> Numbers:
     """Return the fraction of cases that are decided after 1, 2, ... n repeats, for normal noise."""
-    least = level(num_rivals, error)
     num_cases = int(min(max(_NUMBERS // (num_rivals * n), _CASES[0]), _CASES[1]))
     random = np.random.default_rng(0)
     true = np.full(num_cases, effect)
     if math.isfinite(known_by):
         true = effect * np.sqrt(random.chisquare(known_by, num_cases) / known_by)
     num_pieces = math.ceil(num_cases * num_rivals * n / _NUMBERS)  # as memory is limited
-    is_decided = np.concatenate([
-        _is_decided(piece, num_rivals, n, least, random) for piece in np.array_split(true, num_pieces)
-    ])  # fmt: skip
+    pieces = []
+    for effects in np.array_split(true, num_pieces):
+        noise = random.normal(0, math.sqrt(0.5), (len(effects), num_rivals, n))
+        differences = effects[:, None, None] + noise[:, :1] - noise[:, 1:]
+        # by the closed test, the leader beats all others once it reaches this evidence against each of them
+        pieces.append(log_evidence(differences).min(axis=1) >= math.log(level(num_rivals, error)))
+    is_decided = np.concatenate(pieces)
     shares: Numbers = (np.logical_or.accumulate(is_decided, axis=1) if anytime else is_decided).mean(axis=0)
     return shares
-
-
-def _is_decided(
-    effects: Numbers, num_rivals: int, n: int, least: float, random: np.random.Generator
-) -> Numbers:
-    """Return whether each simulated case is decided by the evidence after 1, 2, ... n repeats."""
-    noise = random.normal(0, math.sqrt(0.5), (len(effects), num_rivals, n))
-    differences = effects[:, None, None] + noise[:, :1] - noise[:, 1:]
-    # with the closed test, the leader beats all others as soon as it reaches this evidence against each of them
-    is_decided: Numbers = log_evidence(differences).min(axis=1) >= math.log(least)
-    is_decided[:, : fewest(least) - 1] = False
-    return is_decided
 
 
 def level(num_rivals: int, error: float) -> float:

@@ -8,7 +8,7 @@ import contextlib
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from pathlib import PurePath
@@ -20,6 +20,7 @@ from pandas.api.types import is_integer_dtype
 from scipy.special import stdtrit
 
 from runmanager.answers.finding import Finding, with_sentence
+from runmanager.answers.sampled import is_missing
 from runmanager.answers.usual_goals import assumption
 from runmanager.core.experiment import SEEDS, varying
 from runmanager.core.goal import KEPT, Goal, default_goal, parse_goal
@@ -54,21 +55,18 @@ _ROUNDING = 1e-12
 _FEWEST = 2  # minimum number of goals of a Pareto front: with one goal, the front is the best run
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Setting:
     """A combination of values of all hyperparameters except the repeat axes; without repeat axes, a run."""
 
     params: Mapping[str, Any]  # the hyperparameters that vary between settings
     rows: Sequence[int]  # the positions of its runs in the table
-    numbers: Sequence[Sequence[float]] = ((),)  # for each goal, a value per completed repeat
-    lost: Mapping[str, int] = field(default_factory=dict)  # status -> number of failed runs
-    total: int = 0  # the number of repeats; several attempts at a repeat count once
+    statistics: Sequence[
+        Mapping[str, float]
+    ]  # of the completed repeats, for each goal, as from `statistics_of`
+    lost: Mapping[str, int]  # status -> number of failed repeats
+    total: int  # the number of repeats; several attempts at a repeat count once
     run: int | str | None = None  # the run's number, or its name elsewhere, if the setting is a single run
-
-    @cached_property
-    def statistics(self) -> list[dict[str, float]]:
-        """For each goal, the number of repeats, their mean, standard deviation and the interval of the mean."""
-        return list(map(statistics_of, self.numbers))
 
     @property
     def means(self) -> list[float]:
@@ -78,12 +76,12 @@ class Setting:
     @property
     def mean(self) -> float:
         """The mean of the deciding goal, NaN if no run has a value."""
-        return self.statistics[0]["mean"]
+        return self.means[0]
 
     @property
     def number(self) -> int:
         """The number of completed repeats that have a value of the deciding goal."""
-        return len(self.numbers[0])
+        return int(self.statistics[0]["n"])
 
     @property
     def lacks_goal(self) -> bool:
@@ -94,7 +92,7 @@ class Setting:
     def counts(self) -> str:
         """Return text with the number of the setting's repeats that count, and how failed runs ended.
 
-        >>> Setting({}, [0, 1, 2], [[0.4, 0.6]], {"diverged": 1}, 3).counts
+        >>> Setting({}, [0, 1, 2], [statistics_of([0.4, 0.6])], {"diverged": 1}, 3).counts
         '2 of 3, 1 diverged'
         """
         number = f"{self.number} of {self.total}" if self.number < self.total else str(self.number)
@@ -119,6 +117,8 @@ class Ranking:
     others: Sequence[Setting]  # the settings without a value of the goal
     leaders: Sequence[Setting]  # the settings in the tier of the best setting, which compete for the first rank
     notes: Sequence[str]  # sentences on values that count although they are no last value of a run of its own
+    cells: Sequence[int]  # the repeat of each run, a number
+    statuses: Mapping[int, str]  # the status of each repeat
 
     @property
     def goal(self) -> Goal:
@@ -161,10 +161,10 @@ class Ranking:
     def count(self) -> str:
         """Say how many of all settings are ranked: the settings that have a value of the goal."""
         number, total = len(self.settings), len(self.all_settings)
-        are = "is" if number == 1 else "are"
-        if number == total > 1:
-            return f"{all_of(number, f'{self.noun}s')} {are} ranked"
-        return f"{number:,} {f'of {counted(total, self.noun)}' if number < total else self.noun} {are} ranked"
+        which = (
+            all_of(total, f"{self.noun}s") if number == total else f"{number:,} of {counted(total, self.noun)}"
+        )
+        return f"{which} {'is' if number == 1 else 'are'} ranked"
 
     @property
     def num_ties(self) -> int:
@@ -174,13 +174,11 @@ class Ranking:
 
     def why_below(self, setting: Setting) -> str:
         """Return the reason why a setting does not compete: the setting has one repeat, or lacks a goal."""
-        if any(setting is leader for leader in self.leaders):
+        if setting in self.leaders:
             return ""
-        missing = [
-            goal.metric for goal, mean in zip(self.goals, setting.means, strict=True) if math.isnan(mean)
-        ]
-        if missing and not self.settings[0].lacks_goal:
-            return f"no {printable(' and no '.join(missing))}"
+        if setting.lacks_goal and not self.settings[0].lacks_goal:
+            pairs = zip(self.goals, setting.means, strict=True)
+            return f"no {printable(' and no '.join(goal.metric for goal, mean in pairs if math.isnan(mean)))}"
         return f"one {printable(' and '.join(self.repeats))}"
 
     @property
@@ -188,52 +186,49 @@ class Ranking:
         """Return a sentence with the axes that count as repeat axes by their names; "" without such axes."""
         return assumption(self.repeats) if self.is_assumed else ""
 
-    @property
-    def codes(self) -> Numbers:
-        """The position of each run's setting in `all_settings`."""
-        codes = np.empty(sum(len(setting.rows) for setting in self.all_settings), int)
-        for position, setting in enumerate(self.all_settings):
-            codes[list(setting.rows)] = position
-        return codes
-
     @cached_property
     def varying(self) -> list[str]:
         """The hyperparameters that vary between all settings, even if not between settings with a value."""
         ranked = self.settings or self.all_settings
         ended = varying([setting.params for setting in self.all_settings if setting.number or setting.lost])
         names = [name for name in (ranked[0].params if ranked else ()) if name != "device" or name in ended]
-        return [name for name in names if not all(_is_missing(setting.params[name]) for setting in ranked)]
+        return [name for name in names if not all(is_missing(setting.params[name]) for setting in ranked)]
 
     @cached_property
     def labels(self) -> list[str]:
         """The hyperparameters that vary as text, for each of `all_settings`; "" if none varies."""
-        each = []
+        whole = []
         for setting in self.all_settings:
-            names = [name for name in self.varying if setting.run is None or name != "run"]
-            params = {name: setting.params[name] for name in names}
+            params = {
+                name: value for name, value in setting.params.items() if setting.run is None or name != "run"
+            }
             if "experiment" in params:  # an experiment may lack hyperparameters of another experiment
-                params = {
-                    name: value for name, value in params.items() if value is not None and value is not pd.NA
-                }
-            each.append(params)
-        return labels(each)
+                params = {name: value for name, value in params.items() if not is_missing(value)}
+            whole.append(params)
+        short = labels([{name: params[name] for name in self.varying if name in params} for params in whole])
+        number_of = Counter(short)
+        # a setting without a result may differ in a hyperparameter that no ranked setting has
+        return [
+            text if setting.number or number_of[text] == 1 else longer
+            for setting, text, longer in zip(self.all_settings, short, labels(whole), strict=True)
+        ]
 
     def name(self, setting: Setting) -> str:
         """Return the name of a setting: its hyperparameters that vary; for a run, also its number."""
-        label = self.labels[_index(self.all_settings, setting)]
+        label = self.labels[self.all_settings.index(setting)]
         if setting.run is None:
             return label or "the only setting"
         return f"run {setting.run}" + (f" ({label})" if label else "")
 
     def written(self, setting: Setting, index: int = 0) -> str:
         """Write a setting's mean of the goal with this index, with the digits of its column in a table."""
-        return aligned([each.means[index] for each in self.settings])[_index(self.settings, setting)]
+        return aligned([each.means[index] for each in self.settings])[self.settings.index(setting)]
 
     def repeats_of(self, setting: Setting) -> str:
         """Return text with the number of repeats in a mean: ", of one seed", ", the mean of 3 seeds"."""
         axes = printable(" and ".join(self.repeats))
         one, many = axes, f"{setting.number} {axes}s"
-        if len(self.repeats) > 1 or axes not in SEEDS:
+        if axes not in SEEDS:
             one, many = f"repeat ({axes})", f"{setting.number} repeats ({axes})"
         return f", of one {one}" if setting.number == 1 else f", the mean of {many}"
 
@@ -243,41 +238,31 @@ class Ranking:
         return intervals(self.goal.metric, *ends)
 
 
-def _index(settings: Sequence[Setting], setting: Setting) -> int:
-    return [each.rows[0] for each in settings].index(setting.rows[0])
-
-
-def _is_missing(value: Any) -> bool:
-    """Whether a run lacks a hyperparameter, which is NaN in a column of numbers."""
-    return value is pd.NA or (isinstance(value, float) and math.isnan(value))
-
-
-def are_few(numbers: Sequence[int], have_lost: Sequence[bool]) -> list[bool]:
-    """Whether each number of repeats is too small to compete: one, where another setting has several.
-
-    >>> are_few([1, 2], [False, False]), are_few([1, 2], [True, False]), are_few([1, 3], [False, False])
-    ([False, False], [True, False], [True, False])
-    """
-    most = max(numbers, default=0)
-    pairs = zip(numbers, have_lost, strict=True)
-    return [number == 1 and most > (1 if has_lost else 2) for number, has_lost in pairs]
-
-
 def _scores(goals: Sequence[Goal], setting: Setting) -> list[float]:
     return [goal.sign * mean for goal, mean in zip(goals, setting.means, strict=True)]
 
 
-def in_rank(tiers: Sequence[tuple[bool, ...]], scores: Sequence[Sequence[float]]) -> list[int]:
-    """Sort positions by tier, the lowest first, then by score, the largest first; the next score breaks ties.
+def in_rank(
+    scores: Sequence[Sequence[float]], numbers: Sequence[int], have_lost: Sequence[bool]
+) -> tuple[list[int], int]:
+    """Sort positions, the best first, by scores of which the next breaks ties; return also how many compete.
 
-    >>> in_rank([(False,), (True,), (False,), (False,)], [[0.5, 1.0], [0.9, 1.0], [0.7, 1.0], [0.7, 2.0]])
-    [3, 2, 0, 1]
+    A position that lacks a score is below all others. A position with one repeat is below, if another has
+    three, or if it has lost repeats and another has two.
+
+    >>> in_rank([[0.5, 1.0], [0.9, math.nan], [0.7, 1.0], [0.7, 2.0]], [1, 1, 2, 2], [False] * 4)
+    ([3, 2, 0, 1], 3)
+    >>> in_rank([[0.9], [0.8]], [1, 3], [False] * 2), in_rank([[0.9], [0.8]], [1, 2], [True, False])
+    (([1, 0], 1), ([1, 0], 1))
     """
-
-    def key(index: int) -> tuple[tuple[bool, ...], list[float]]:
-        return tiers[index], [math.inf if math.isnan(score) else -_rounded(score) for score in scores[index]]
-
-    return sorted(range(len(tiers)), key=key)
+    most = max(numbers, default=0)
+    tiers = [
+        (any(map(math.isnan, each)), number == 1 and most > (1 if has_lost else 2))
+        for each, number, has_lost in zip(scores, numbers, have_lost, strict=True)
+    ]
+    keys = [[math.inf if math.isnan(score) else -_rounded(score) for score in each] for each in scores]
+    order = sorted(range(len(tiers)), key=lambda index: (tiers[index], keys[index]))
+    return order, sum(tiers[index] == tiers[order[0]] for index in order)
 
 
 def _rounded(number: float) -> float:
@@ -302,13 +287,12 @@ def front_of(scores: Numbers) -> list[int]:
     """
     scores = np.array([[_rounded(score) for score in row] for row in scores.tolist()])
     rows = np.flatnonzero(np.isfinite(scores).all(axis=1))
-    order = rows[np.lexsort(-scores[rows].T[::-1])]  # sorted so that a later row never dominates an earlier one
-    front: list[int] = []
-    for row in order.tolist():
-        before = scores[front]
-        if not ((before >= scores[row]).all(axis=1) & (before > scores[row]).any(axis=1)).any():
-            front.append(row)
-    return sorted(front)
+    rivals = scores[rows]
+    return [
+        int(row)
+        for row in rows
+        if not ((rivals >= scores[row]).all(axis=1) & (rivals > scores[row]).any(axis=1)).any()
+    ]
 
 
 def intervals(metric: str, lows: Iterable[float], highs: Iterable[float]) -> list[str]:
@@ -324,15 +308,6 @@ def intervals(metric: str, lows: Iterable[float], highs: Iterable[float]) -> lis
     texts = aligned(chain(*pairs))
     ends = zip(pairs, texts[::2], texts[1::2], strict=True)
     return [f"{low} to {high}" if low != high and pair != whole else "" for pair, low, high in ends]
-
-
-def scores_of(runs: pd.DataFrame, ranking: Ranking) -> "pd.Series[float]":
-    """Return the score of each run; NaN if the run has no value, or its setting lacks one of several goals."""
-    scores = ranking.goal.sign * completed(runs, ranking.goal.metric)
-    for setting in ranking.settings:
-        if setting.lacks_goal and not ranking.settings[0].lacks_goal:
-            scores.iloc[list(setting.rows)] = math.nan
-    return scores
 
 
 def ranking_of(
@@ -351,38 +326,49 @@ def ranking_of(
         check_comparable(runs, axes, [], are_runs=bool(axes))
     problems.raise_if_any(InvalidArgumentError)
     group, table = settings_without(runs, axes)
-    cells = settings_without(runs, [])[0]
-    if not axes:  # each run is ranked, even if two have the same hyperparameters
-        cells = np.arange(len(runs))
-        table, group = table.take(group).reset_index(drop=True), cells
-    rows: dict[int, list[int]] = {}
-    for row, code in enumerate(group.tolist()):
+    cells = settings_without(runs, [])[0] if axes else np.arange(len(runs))
+    rows: dict[int, list[int]] = {}  # without repeat axes, two runs with the same hyperparameters stay two
+    for row, code in enumerate((group if axes else cells).tolist()):
         rows.setdefault(code, []).append(row)
+    columns = {str(name): runs[name].tolist() for name in table}
     numbers = [completed(runs, each.metric).to_numpy() for each in goals]
-    statuses, of_runs = statuses_of(runs, axes), names_of_runs(runs)
-    columns = {str(name): column.tolist() for name, column in table.items()}
-    settings = [
-        Setting(
-            {name: column[code] for name, column in columns.items()},
-            positions,
-            [_by_repeat(each[positions], cells[positions]) for each in numbers],
-            Counter(statuses[row] for row in positions if statuses[row] in LOST),
-            len(set(cells[positions].tolist())),
-            None if axes else of_runs[positions[0]],
+    statuses, of_runs = statuses_of(runs, cells.tolist()), names_of_runs(runs)
+    settings = []
+    for positions in rows.values():
+        own = dict.fromkeys(cells[positions].tolist())
+        settings.append(
+            Setting(
+                {name: column[positions[0]] for name, column in columns.items()},
+                positions,
+                [statistics_of(_by_repeat(each[positions], cells[positions])) for each in numbers],
+                Counter(statuses[cell] for cell in own if statuses[cell] in LOST),
+                len(own),
+                None if axes else of_runs[positions[0]],
+            )
         )
-        for code, positions in rows.items()
-    ]
     rated = [setting for setting in settings if setting.number]
+    order, num_leaders = in_rank(
+        [_scores(goals, setting) for setting in rated],
+        [setting.number for setting in rated],
+        [bool(setting.lost) for setting in rated],
+    )
+    ranked = [rated[index] for index in order]
     others = [setting for setting in settings if not setting.number]
-    costs = -goals[0].sign * _finite(runs[goals[0].metric]).to_numpy()
-    costs[(np.array(statuses) != Status.PRUNED) | np.isnan(costs)] = math.inf
-    others.sort(key=lambda setting: costs[list(setting.rows)].min())
-    few = are_few([setting.number for setting in rated], [bool(setting.lost) for setting in rated])
-    tiers = [(setting.lacks_goal, is_few) for setting, is_few in zip(rated, few, strict=True)]
-    order = in_rank(tiers, [_scores(goals, setting) for setting in rated])
-    leaders = [rated[index] for index in order if tiers[index] == tiers[order[0]]]
-    notes = _notes(runs, goals, numbers[0], cells)
-    return Ranking(goals, axes, is_assumed, [rated[index] for index in order], others, leaders, notes)
+    if "status" in runs:
+        pruned = _finite(runs[goals[0].metric]).where(runs["status"] == Status.PRUNED)
+        costs = (-goals[0].sign * pruned).fillna(math.inf).tolist()
+        others.sort(key=lambda setting: min(costs[row] for row in setting.rows))
+    return Ranking(
+        goals,
+        axes,
+        is_assumed,
+        ranked,
+        others,
+        ranked[:num_leaders],
+        _notes(runs, goals, numbers, cells),
+        cells.tolist(),
+        statuses,
+    )
 
 
 def _by_repeat(numbers: Numbers, cells: Numbers) -> list[float]:
@@ -391,21 +377,19 @@ def _by_repeat(numbers: Numbers, cells: Numbers) -> list[float]:
     for number, repeat in zip(numbers.tolist(), cells.tolist(), strict=True):
         if math.isfinite(number):
             values.setdefault(repeat, []).append(number)
-    return [mean_of(each) if len(each) > 1 else each[0] for each in values.values()]
+    return list(map(mean_of, values.values()))
 
 
-def _notes(runs: pd.DataFrame, goals: Sequence[Goal], numbers: Numbers, cells: Numbers) -> list[str]:
+def _notes(runs: pd.DataFrame, goals: Sequence[Goal], numbers: Sequence[Numbers], cells: Numbers) -> list[str]:
     """Say which runs count by the mean of several rows, and which by a value before their last epoch."""
     notes = []
-    counts = Counter(cells[np.isfinite(numbers)].tolist())
+    counts = Counter(cells[np.isfinite(numbers[0])].tolist())
     if number := sum(count for count in counts.values() if count > 1):
         notes.append(f"{number:,} runs repeat others: each repeat counts once, by its mean.")
-    for goal in goals:
-        lacking = runs[LACKING].tolist() if LACKING in runs and not goal.metric.startswith(KEPT) else ()
-        values = completed(runs, goal.metric).tolist()
-        rows = [row for row, names in enumerate(lacking) if goal.metric in str(names).split(", ")]
-        rows = [row for row in rows if math.isfinite(values[row])]
-        if rows:
+    for goal, values in zip(goals, numbers, strict=True) if LACKING in runs else ():
+        lacks = [goal.metric in str(names).split(", ") for names in runs[LACKING]]
+        rows = np.flatnonzero(lacks & np.isfinite(values))
+        if len(rows):
             which = f"run {names_of_runs(runs)[rows[0]]}" if len(rows) == 1 else f"{len(rows):,} runs"
             notes.append(f"{printable(goal.metric)} of {which} is from an epoch before the last.")
     return notes
@@ -413,19 +397,19 @@ def _notes(runs: pd.DataFrame, goals: Sequence[Goal], numbers: Numbers, cells: N
 
 def goals_of(runs: pd.DataFrame, goal: str | Sequence[str] | None = None) -> list[Goal]:
     """Return the goals by which runs are ranked: the goals in `goal`, else the goals of their experiments."""
-    if goal is None:
-        default_metric(runs, "goal='max:f1' (--goal max:f1)")
-        own = own_goals(runs)
-        Problems(without_numbers(runs, [each.metric for each in own])).raise_if_any(InvalidArgumentError)
-        return own
-    given = list(goal) if isinstance(goal, list | tuple) and not isinstance(goal, Goal) else [goal]
     problems = Problems()
     goals: list[Goal] = []
-    for each in given:
-        with problems.collecting():
-            goals.append(_by_column(runs, each))
-    if not given:
-        problems.append(f"a goal is a metric, as 'max:f1', got {goal!r}")
+    if goal is None:
+        goals = own_goals(runs)
+        if not goals:
+            rule = "no run has an accuracy or a loss"
+            raise InvalidArgumentError([f"{rule}: name the metric, as goal='max:f1' (--goal max:f1)"])
+    else:
+        for each in goal if isinstance(goal, list | tuple) else [goal]:
+            with problems.collecting():
+                goals.append(_by_column(runs, each))
+        if not (goals or problems):
+            problems.append(f"a goal is a metric, as 'max:f1', got {goal!r}")
     metrics = Counter(each.metric for each in goals)
     problems += without_numbers(runs, metrics)
     problems += [f"{name!r} is a goal twice: keep one" for name, number in metrics.items() if number > 1]
@@ -472,14 +456,6 @@ def own_goals(runs: pd.DataFrame) -> list[Goal]:
         further = []
     first = [goal] if goal.metric in runs else []
     return [_by_column(runs, each) for each in (*first, *(each for each in further if each.metric in names))]
-
-
-def default_metric(runs: pd.DataFrame, example: str) -> str:
-    """Return the column that decides by default."""
-    goals = own_goals(runs)
-    if not goals:
-        raise InvalidArgumentError([f"no run has an accuracy or a loss: name the metric, as {example}"])
-    return goals[0].metric
 
 
 def repeats_of(runs: pd.DataFrame, repeats: str | Sequence[str] | None = None) -> tuple[list[str], bool]:
@@ -611,7 +587,6 @@ def rows_of(runs: pd.DataFrame, ranking: Ranking, settings: Sequence[Setting]) -
     columns[ALL_REPEATS] = [setting.total for setting in settings]
     names = [name for name in axes_of(runs) if name not in ranking.repeats]
     params = runs[names].take(firsts).reset_index(drop=True)
-    params.attrs = {}
     return beside(params, pd.DataFrame(columns, index=params.index))
 
 
@@ -701,29 +676,17 @@ def settings_without(
     return group, table
 
 
-def statuses_of(runs: pd.DataFrame, repeats: Sequence[str]) -> list[str]:
-    """Return the status of each run; "" for an earlier attempt at a repeat.
+def statuses_of(runs: pd.DataFrame, cells: Sequence[int]) -> dict[int, str]:
+    """Return the status of each repeat: completed if an attempt at it has completed, else that of the last one.
 
-    >>> runs = pd.DataFrame({"seed": [0, 1, 1], "status": ["completed", "failed", "completed"]})
-    >>> runs.attrs["hyperparameters"] = ["seed"]
-    >>> statuses_of(runs, ["seed"]), statuses_of(runs, [])
-    (['completed', '', 'completed'], ['completed', 'failed', 'completed'])
+    >>> statuses_of(pd.DataFrame({"status": ["completed", "failed", "completed"]}), [0, 1, 1])
+    {0: 'completed', 1: 'completed'}
     """
-    if "status" not in runs:
-        return [str(Status.COMPLETED)] * len(runs)
-    words = runs["status"].astype(str).tolist()
-    if not repeats or all(word == Status.COMPLETED for word in words):
-        return words
+    words = runs["status"].astype(str).tolist() if "status" in runs else [str(Status.COMPLETED)] * len(runs)
     order = {str(status): index for index, status in enumerate(Status)}  # runs in progress are last
-    codes = settings_without(runs, [])[0].tolist()
-    last = {codes[row]: row for row in sorted(range(len(words)), key=lambda row: order.get(words[row], 0))}
-    done = Counter(code for code, word in zip(codes, words, strict=True) if word == Status.COMPLETED)
-    if max(done.values(), default=0) > 1:  # a column that is no hyperparameter distinguishes the rows
-        return words
-    return [
-        word if word == Status.COMPLETED or (code not in done and row == last[code]) else ""
-        for row, (code, word) in enumerate(zip(codes, words, strict=True))
-    ]
+    order[Status.COMPLETED] = len(order)
+    rows = sorted(range(len(words)), key=lambda row: order.get(words[row], 0))
+    return dict.fromkeys(cells, "") | {cells[row]: words[row] for row in rows}
 
 
 def are_epochs(runs: pd.DataFrame) -> bool:
@@ -734,9 +697,9 @@ def are_epochs(runs: pd.DataFrame) -> bool:
     >>> are_epochs(table), are_epochs(table.drop(columns="seed"))
     (False, True)
     """
-    names = [name for name in ("experiment", "run") if name in runs]
-    if "epoch" not in runs or not names or not runs.duplicated(names).any():
+    if not {"run", "epoch"} <= {*runs}:
         return False
+    names = [name for name in ("experiment", "run") if name in runs]
     return bool(runs[names].assign(setting=settings_without(runs, [])[0]).duplicated().any())
 
 

@@ -1,6 +1,7 @@
 """Recognise axes that were sampled or searched from a range, and cut their values into parts."""
 
 import math
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -45,10 +46,7 @@ def is_missing(value: Any) -> bool:
 
 def is_finite(value: Any) -> bool:
     """Whether a number is finite as a float, unlike an integer with over 300 digits."""
-    try:
-        return math.isfinite(value)
-    except OverflowError:
-        return False
+    return bool(abs(value) <= sys.float_info.max)
 
 
 def is_in_magnitudes(values: Sequence[float]) -> bool:
@@ -60,13 +58,11 @@ def is_in_magnitudes(values: Sequence[float]) -> bool:
     numbers = np.sort(np.asarray(values, dtype=float))
     if numbers[0] <= 0 or numbers[-1] < _NARROW * numbers[0]:
         return False
-    return _unevenness(np.log(numbers)) < _unevenness(numbers)
-
-
-def _unevenness(numbers: Numbers) -> float:
-    """Return the largest deviation of sorted numbers from even spacing, as a fraction of their range."""
-    shares = (numbers - numbers[0]) / (numbers[-1] - numbers[0])
-    return float(np.abs(shares - np.linspace(0, 1, len(numbers))).max())
+    unevenness = []  # the largest deviation from even spacing, as a fraction of the range
+    for each in (np.log(numbers), numbers):
+        shares = (each - each[0]) / (each[-1] - each[0])
+        unevenness.append(np.abs(shares - np.linspace(0, 1, len(numbers))).max())
+    return bool(unevenness[0] < unevenness[1])
 
 
 def in_parts(column: "pd.Series[Any]") -> tuple[Numbers, list[str]]:

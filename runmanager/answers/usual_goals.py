@@ -36,6 +36,5 @@ def assumption(axes: Sequence[str]) -> str:
     """
     if not axes:
         return ""
-    subject = "By its name," if len(axes) == 1 else "By their names,"
-    verb = "repeats" if len(axes) == 1 else "repeat"
-    return f"{subject} {' and '.join(axes)} only {verb} a setting; repeats=() says that no axis does"
+    only = "By its name, {} only repeats" if len(axes) == 1 else "By their names, {} only repeat"
+    return f"{only.format(' and '.join(axes))} a setting; repeats=() says that no axis does"

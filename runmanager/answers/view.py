@@ -17,6 +17,7 @@ from runmanager.console import for_output
 from runmanager.core.wording import listed, printable
 from runmanager.table import ENDLESS, Table, wrapped
 from runmanager.tables.cells import durations, join
+from runmanager.tables.columns import hyperparameters_of
 from runmanager.tables.where import check_columns
 
 TIMES = ("run duration", "epoch duration")
@@ -37,7 +38,7 @@ class View:
         first: The columns by importance; narrow terminals leave out the last columns.
         best: The positions of the rows to emphasize.
         bars: Column -> the number with an empty bar, and the number with a full bar.
-        whole: The same rows with all columns.
+        whole: The same rows with all columns; None if these are the columns of `table`.
     """
 
     table: pd.DataFrame
@@ -46,33 +47,27 @@ class View:
     first: Sequence[str] = ()
     best: Sequence[int] = ()
     bars: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    whole: pd.DataFrame = field(default_factory=pd.DataFrame)
+    whole: pd.DataFrame | None = None
 
     def __repr__(self) -> str:
-        if self.table.empty:
-            return self._without_rows
         is_terminal = bool(sys.stdout) and sys.stdout.isatty()
         width = shutil.get_terminal_size().columns if is_terminal else ENDLESS
         lines, caption = self._fitted(width)
         return for_output("\n".join([*(line.plain for line in lines), *wrapped(caption, width)]))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Any]:
-        if self.table.empty:
-            yield Text(self._without_rows)
-            return
         lines, caption = self._fitted(options.max_width if console.is_terminal else ENDLESS)
         yield from lines
         yield Text(caption, "dim")
 
     def _repr_html_(self) -> str:
         if self.table.empty:
-            return f"<p>{escape(self._without_rows)}</p>"
+            return f"<p>{escape(self._fitted(ENDLESS)[1])}</p>"
         order = sorted(self.main, key=lambda name: self.first.index(name) if name in self.first else math.inf)
-        kept = set(order[:_MOST_IN_NOTEBOOK])
-        left_out = [name for name in order if name not in kept]
-        table = self.drawn([name for name in self.main if name in kept]).to_html()
-        lines = [*self.notes, self._hidden(left_out)]
-        return f"{table}\n<p>{'<br>'.join(escape(line) for line in lines if line)}</p>"
+        left_out = order[_MOST_IN_NOTEBOOK:]
+        table = self.drawn([name for name in self.main if name not in left_out]).to_html()
+        lines = filter(None, [*self.notes, self._not_drawn(left_out)])
+        return f"{table}\n<p>{'<br>'.join(map(escape, lines))}</p>"
 
     @property
     def caption(self) -> str:
@@ -87,65 +82,55 @@ class View:
         r"""Return the columns that `print` shows as a LaTeX table, for ``\usepackage{booktabs}``."""
         return self.drawn().to_latex()
 
+    @property
+    def rows(self) -> pd.DataFrame:
+        """The rows with all columns."""
+        return self.table if self.whole is None else self.whole
+
     def drawn(self, names: Sequence[str] | None = None, *, is_plain: bool = False) -> Table:
         """Return the table for display, with the given columns or the main columns."""
-        is_empty = [n for n in self.main if self.table[n].isna().all() or self.table[n].eq("").all()]
-        chosen = [name for name in self.main if name not in is_empty] if names is None else names
-        everything = self.whole if len(self.whole) else self.table
-        check_columns(chosen, [*self.table, *everything])
-        columns = {name: self.table[name] if name in self.table else everything[name] for name in chosen}
-        even = [str(name) for name, values in columns.items() if is_float_dtype(values) and name in self.even]
-        times = (
-            [] if is_plain else [name for name in TIMES if name in columns and is_float_dtype(columns[name])]
-        )
-        texts = {name: pd.Series(durations(columns[name]), self.table.index, "object") for name in times}
+        rows = self.rows
+        if names is None:
+            names = [name for name in self.main if not (rows[name].isna().all() or rows[name].eq("").all())]
+        check_columns(names, rows)
+        table = rows[list(names)].copy()
+        measured = [name for name in names if is_float_dtype(table[name])]
+        times = [name for name in TIMES if name in measured and not is_plain]
+        for name in times:
+            table[name] = pd.Series(durations(table[name]), table.index, dtype="object")
         return Table.of(
-            pd.DataFrame({**columns, **texts}),
-            right=list(texts),
-            even=even,
+            table,
+            right=times,
+            even=[name for name in measured if name not in hyperparameters_of(rows)],
             first=self.first,
             best=self.best,
             bars=self.bars,
-            hints=list(map(str, everything["error"])) if "error" in everything else (),
+            hints=list(map(str, rows["error"])) if "error" in rows else (),
         )
 
     def taken(self, positions: Sequence[int]) -> "View":
         """Return a view with the rows at these positions, in this order."""
-        index = {position: row for row, position in enumerate(positions)}
+        rows = list(positions)
+        table = self.table.iloc[rows].reset_index(drop=True)
+        whole = None if self.whole is None else self.whole.iloc[rows].reset_index(drop=True)
         return replace(
-            self,
-            table=_taken(self.table, positions),
-            whole=_taken(self.whole, positions) if len(self.whole) else self.whole,
-            best=[index[row] for row in self.best if row in index],
+            self, table=table, whole=whole, best=[rows.index(row) for row in self.best if row in rows]
         )
-
-    @property
-    def even(self) -> Sequence[str]:
-        """The columns of measured numbers; each has the same number of decimals in all rows."""
-        params = self.table.attrs.get("hyperparameters", ())
-        return [str(name) for name in self.table if name not in params]
 
     def hidden(self, left_out: Sequence[str]) -> list[str]:
         """Return the columns that are not drawn: first `left_out`, for lack of space, then all others."""
         return [*left_out, *(str(name) for name in self.table if name not in self.main)]
 
-    def _fitted(self, width: int) -> tuple[list[Text], str]:
-        lines, left_out = self.drawn().fitted(width)
-        return lines, join([self.caption, self._hidden(left_out)])
-
-    @property
-    def _without_rows(self) -> str:
-        return join(["no rows", self.caption])
-
-    def _hidden(self, left_out: Sequence[str]) -> str:
+    def _not_drawn(self, left_out: Sequence[str]) -> str:
         names = self.hidden(left_out)
         return f"not shown: {listed(names, _MOST_NAMES)} " if names else ""
 
-
-def _taken(table: pd.DataFrame, positions: Sequence[int]) -> pd.DataFrame:
-    rows = table.iloc[list(positions)].reset_index(drop=True)
-    rows.attrs = table.attrs
-    return rows
+    def _fitted(self, width: int) -> tuple[list[Text], str]:
+        """Return the lines that fit a width, none without rows, and the caption."""
+        if self.table.empty:
+            return [], join(["no rows", self.caption])
+        lines, left_out = self.drawn().fitted(width)
+        return lines, join([self.caption, self._not_drawn(left_out)])
 
 
 def span(values: Iterable[Any]) -> tuple[float, float]:

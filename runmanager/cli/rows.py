@@ -152,7 +152,7 @@ def print_view(view: "View", selection: Selection, what: str = "rows") -> None:
         tell(view.caption)
         return
     if selection.sort:
-        view = view.taken(_order(view.whole if len(view.whole) else view.table, selection.sort))
+        view = view.taken(_order(view.rows, selection.sort))
     most = selection.limit or (SCREENFUL if console.is_terminal and not everything else None)
     if most and len(view.table) > most:
         more = "-n" if selection.limit else "--all"
@@ -160,7 +160,7 @@ def print_view(view: "View", selection: Selection, what: str = "rows") -> None:
         view = replace(view.taken(range(most)), notes=[note, *view.notes])
     names = names_in(selection.columns or "") or None
     if names is None and (everything or not console.is_terminal):
-        names = list(dict.fromkeys(map(str, [*view.table, *view.whole])))
+        names = list(dict.fromkeys(map(str, [*view.table, *view.rows])))
     drawn = view.drawn(names, is_plain=not console.is_terminal)
     left_out = print_fitted(drawn, console, everything=everything or bool(selection.columns))
     hidden = view.hidden(left_out) if names is None else left_out

@@ -23,7 +23,7 @@ from runmanager import (
     show,
 )  # fmt: skip
 from runmanager.answers.conclusion import conclude
-from runmanager.answers.ranking import default_metric, own_goals, repeats_of
+from runmanager.answers.ranking import own_goals, repeats_of
 from runmanager.core.experiment import Design, Experiment
 from runmanager.core.goal import Goal
 from runmanager.core.outcome import Outcome, Status
@@ -185,7 +185,6 @@ def test_a_hyperparameter_is_never_taken_for_a_metric():
     )
     runs.attrs[HYPERPARAMETERS] = ["target_accuracy", "aux_loss"]
 
-    assert default_metric(runs, "") == "loss"
     assert best(runs)["loss"].tolist() == [0.25, 0.5]
 
 
