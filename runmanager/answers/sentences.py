@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from runmanager.core.outcome import Status
+from runmanager.core.wording import counted
 
 VARIABLE = re.compile(
     r"(?<!\w)0x[0-9a-fA-F]+|(?<!\w)\d+(?:x\d+)+(?!\w)|(?<![\w.:])[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?(?!\w)|(?<!\w)-?(?:nan|inf)\b"
@@ -34,9 +35,9 @@ def percents(shares: Sequence[float]) -> list[str]:
     (['48 %', '17 %', '14 %', '9 %', '12 %'], ['59 %', '33 %', '8 %', '0.09 %'])
     """
     whole = [math.floor(100 * share) for share in shares]
-    counted = [index for index, number in enumerate(whole) if number]
-    missing = round(100 * math.fsum(shares[index] for index in counted)) - sum(whole)
-    for index in sorted(counted, key=lambda index: whole[index] - 100 * shares[index])[:missing]:
+    seen = [index for index, number in enumerate(whole) if number]
+    missing = round(100 * math.fsum(shares[index] for index in seen)) - sum(whole)
+    for index in sorted(seen, key=lambda index: whole[index] - 100 * shares[index])[:missing]:
         whole[index] += 1
     return [
         f"{number} %" if number or not share else f"{100 * share:.1g} %"
@@ -52,3 +53,12 @@ def capital(text: str) -> str:
     """
     first = text.split(" ", 1)[0]
     return text if "=" in first or "_" in first else text[:1].upper() + text[1:]
+
+
+def left_to_execute(number: int, total: int) -> str:
+    """Say how many runs may still get a result.
+
+    >>> left_to_execute(1, 1), left_to_execute(2, 9)
+    ('1 of 1 run is left to execute', '2 of 9 runs are left to execute')
+    """
+    return f"{number:,} of {counted(total, 'run')} {'is' if number == 1 else 'are'} left to execute"

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pandas as pd
 
 from runmanager.answers.answers import INTERVAL, REPEATS, answers_of, columns_of_numbers
-from runmanager.answers.conclusion import all_digits
 from runmanager.answers.finding import Finding
 from runmanager.answers.ranking import (
     RUNS,
@@ -102,14 +101,13 @@ def ranked(
         answers = answers_of(runs, goal, repeats)
         if ranking.repeats:
             decision = (answers.headline, answers.open) if answers.has_verdict else ()
-            notes[1:1] = [*decision, answers.front_sentence.removesuffix(".")]
+            notes[1:1] = [*decision, answers.front_sentence]
             notes += [ranking.assumption, answers.scope(rows[INTERVAL])]
         elif not with_others:
-            notes = answers.sentences
+            notes = [answers.headline, *answers.details]
         notes.append(ranking.count if ranking.others else "")
     notes.append(which_value(runs, ranking.goal.metric))
-    digits = all_digits(runs, ranking.settings[0].rows[0]) if ranking.settings else ()
-    return of_table(rows, ranking.goals, n, *notes, *map(str, digits))
+    return of_table(rows, ranking.goals, n, *notes)
 
 
 def _settings(runs: pd.DataFrame, ranking: Ranking, settings: Sequence[Setting]) -> pd.DataFrame:

@@ -21,7 +21,7 @@ from runmanager.answers.ranking import (
 from runmanager.answers.verdict_sentence import sentence_of
 from runmanager.errors import InvalidArgumentError, Problems
 from runmanager.table import Table
-from runmanager.tables.columns import HYPERPARAMETERS, check_table, from_columns
+from runmanager.tables.columns import beside, check_table, from_columns
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,9 +91,9 @@ class Verdict:
                 8      0.65      2        0.15     1.711  undecided
         """
         columns = [name for name in self.table if not self.table[name].isna().all()]
+        params = columns[: columns.index(self.metric)] if self.metric in columns else []
         measured = [self.metric, "difference", "low", "high"]
-        first = [self.metric, "verdict", *self.table.attrs[HYPERPARAMETERS]]
-        return Table.of(self.table[columns], even=measured, first=first)
+        return Table.of(self.table[columns], even=measured, first=[self.metric, "verdict", *params])
 
     def _repr_html_(self) -> str:
         lines = [f"<p><b>{escape(self.sentence)}</b></p>", self.drawn().to_html()]
@@ -148,10 +148,10 @@ def verdict(
     """
     goals = goals_of(runs, goal)
     check_table(runs, needs_axes=True)
-    rule = rule_of(runs, goals[0].metric, repeats_of(runs, repeats)[0])
+    axes, is_assumed = repeats_of(runs, repeats)
+    rule = rule_of(runs, goals[0].metric, axes)
     if axis is None or (axis == SETTING and axis not in axes_of(runs)):
         axis = rule.axis if axis is None else None
-    axes, is_assumed = repeats_of(runs, repeats)
     axes = [name for name in axes if name != axis]
     margin, error = rule.margin if margin is None else margin, rule.error if error is None else error
     problems = Problems()
@@ -164,6 +164,12 @@ def verdict(
     contest = Contest.of(runs, ranking, axis, margin, error)
     lead = contest.closest
     better, worse, *_ = [*(contest.levels[rival] for rival in contest.positions), None, None]
+    assumptions = [
+        f"an error of at most {100 * error:g} % over all pairs, however often one looks",
+        f"assumes that equal {contest.noun} could be swapped in any {contest.unit}",
+        "over these folds, whose training data overlap" if "fold" in axes else "on these data",
+        ranking.assumption,
+    ]
     return Verdict(
         sentence=sentence_of(contest),
         outcome=contest.outcome,
@@ -175,54 +181,29 @@ def verdict(
         repeats=lead.n,
         evidence=lead.evidence,
         metric=contest.metric,
-        assumptions=_assumptions(contest),
+        assumptions="; ".join(filter(None, assumptions)),
         table=_table(contest),
     )
-
-
-def _assumptions(contest: Contest) -> str:
-    """Write the assumptions and the scope of a verdict in one line."""
-    num_parts, axes, pairs = contest.scores.shape[2], contest.ranking.repeats, math.comb(len(contest.names), 2)
-    of_all = f" over all {pairs} pairs" if pairs > 1 else ""
-    facts = [
-        f"an error of at most {100 * contest.error:g} %{of_all}, however often one looks",
-        f"assumes that equal {contest.noun} could be swapped in any {contest.unit}",
-    ]
-    if contest.unit == SETTING:
-        facts.append("each of the settings that differ in nothing else counts as a repeat")
-    elif num_parts > 1:
-        which = f"its mean over {num_parts} settings that differ in nothing else"
-        facts.append(f"a {contest.unit} counts once, by {which}")
-    if "fold" in axes:
-        facts.append("over these folds, whose training data overlap")
-    elif axes:
-        facts.append("repeats of the training, on these data")
-    return "; ".join([*facts, *filter(None, [contest.ranking.assumption])])
 
 
 def _table(contest: Contest) -> pd.DataFrame:
     """Return a row per rival, the best first."""
     rows = list(dict.fromkeys([*contest.positions, *contest.order]))
-    each = [contest.leads.get(rival, NO_LEAD) for rival in rows]
-    means = [mean_of(scores[np.isfinite(scores)].tolist()) for scores in contest.scores]
-    words = dict.fromkeys(rows, "no result") | dict.fromkeys(contest.alone, "not compared")
-    words |= dict.fromkeys(rows[:1], "") | contest.states
+    leads = [contest.leads.get(rival, NO_LEAD) for rival in rows]
+    means = [mean_of(scores[np.isfinite(scores)].tolist()) for scores in contest.scores[rows]]
+    words = dict.fromkeys(rows, "not compared") | dict.fromkeys(rows[:1], "") | contest.states
     computed: dict[str, list[Any]] = {
-        contest.metric: [float(contest.ranking.goal.sign * means[rival]) for rival in rows],
-        f"{contest.unit}s": contest.has_score.sum(axis=1)[rows].tolist() if rows else [],
-        "difference": [lead.mean for lead in each],
-        "low": [lead.low for lead in each],
-        "high": [lead.high for lead in each],
-        "evidence": [math.nan if lead is NO_LEAD else lead.evidence for lead in each],
+        contest.metric: [float(contest.ranking.goal.sign * mean) for mean in means],
+        f"{contest.unit}s": contest.has_score.sum(axis=1)[rows].tolist(),
+        "difference": [lead.mean for lead in leads],
+        "low": [lead.low for lead in leads],
+        "high": [lead.high for lead in leads],
+        "evidence": [math.nan if lead is NO_LEAD else lead.evidence for lead in leads],
         "verdict": [words[rival] for rival in rows],
     }
-    if contest.axis is None:
-        names_of = list(contest.levels[0]) if contest.levels else []
-        params = {name: [contest.levels[rival][name] for rival in rows] for name in names_of}
-    else:
-        params = {contest.axis: [contest.levels[rival] for rival in rows]}
-    names = {name: name if name not in computed else f"{name} (hyperparameter)" for name in params}
-    columns = {names[name]: column for name, column in params.items()}
-    table = from_columns(columns | computed, columns)
-    table.attrs[HYPERPARAMETERS] = list(columns)
-    return table
+    levels = [
+        contest.levels[rival] if contest.axis is None else {contest.axis: contest.levels[rival]}
+        for rival in rows
+    ]
+    params = {name: [level[name] for level in levels] for name in (levels[0] if levels else ())}
+    return beside(from_columns(params, params), from_columns(computed, ()))

@@ -1,32 +1,29 @@
 """Write a verdict as a sentence."""
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from runmanager.answers.contest import BETTER, EQUAL, IDENTICAL, UNDECIDED, WORSE, Contest
+from runmanager.answers.contest import IDENTICAL, UNDECIDED, WORSE, Contest
 from runmanager.answers.evidence import Lead, fewest, needed
 from runmanager.answers.luck import luck_of
 from runmanager.core.outcome import Status
-from runmanager.core.wording import counted, listed, printable
+from runmanager.core.wording import counted, listed
 from runmanager.tables.cells import all_of, cell
 
 _SHARE = 3  # the rounding step of a number is at most a third of half its interval
 _ENOUGH = 3  # minimum number of repeats for an estimate of further repeats
 _WORTH_SAYING = 100  # largest number of further repeats that is named
 _MOST_NAMED = 2  # maximum number of rivals with lost repeats that are named
-_MOST_DECIMALS, _LARGEST = 6, 1e6  # limits beyond which a number is written with two digits
-_TWO = 2
+_LONGEST, _LARGEST = 9, 1e6  # limits beyond which a number is written with two digits
 _SPLITS = ("fold", "split")  # repeats of which there are no more than the split has
 
 
 def sentence_of(contest: Contest) -> str:
     """Write the decision, or the number of repeats that would decide; also the lost repeats."""
     if contest.leads and contest.axis is None and not contest.ranking.repeats:
-        return f"undecided: each setting ran once, so any lead may be chance; {_to_repeat(contest)}"
-    if not contest.leads and len(contest.alone) > 1 and contest.axis != "experiment":
-        rest = "; importances() says what matters in a sample or a search"
-        return f"undecided: no two settings differ in {printable(str(contest.axis))} alone{rest}"
+        number = fewest(len(contest.names) / 2 / contest.error)
+        step = f'repeat them, as with the axis "seed": range({number}) and repeats="seed"'
+        return f"undecided: each setting ran once, so any lead may be chance; {step}"
     first, *others = clauses(contest)
     if contest.outcome == UNDECIDED and contest.leads:
         first += f": {others.pop(0)}"
@@ -35,129 +32,93 @@ def sentence_of(contest: Contest) -> str:
 
 def clauses(contest: Contest) -> list[str]:
     """Write the decision, what is open, and what was lost; this reads the journals of the first two rivals."""
-    write = {BETTER: _better, UNDECIDED: _undecided}.get(contest.outcome, _equal)
-    luck = (
-        luck_of(contest.runs, contest.metric, contest.rivals, *contest.positions[:_TWO])
-        if contest.leads
-        else ""
-    )
-    return [*write(contest), *filter(None, [luck]), *_losses(contest), *_left_out(contest)]
+    if not contest.leads:
+        return [f"undecided: there are no two {contest.noun} to compare", *_losses(contest)]
+    best, following, *_ = contest.positions
+    undecided, worse = _in_state(contest, UNDECIDED), _in_state(contest, WORSE)
+    if undecided:
+        texts = [_undecided(contest, undecided), _next_step(contest, undecided)]
+    elif len(worse) < len(contest.leads):
+        texts = [_equal(contest, worse)]
+    else:
+        texts, worse = [_better(contest)], []
+    if worse:
+        texts.append(f"{contest.names[best]} is better than {_others(contest, worse)}")
+    luck = luck_of(contest.runs, contest.metric, contest.rivals, best, following)
+    return [*texts, *filter(None, [luck]), *_losses(contest)]
 
 
 def standing(contest: Contest) -> str:
     """Say how far the best rival is ahead of the closest undecided rival."""
     rival = _in_state(contest, UNDECIDED)[0]
     lead, best = contest.leads[rival], contest.names[contest.order[0]]
-    text = (
-        f"{best} is ahead of {contest.names[rival]} by {two_digits(lead.mean)} after {_count(contest, [rival])}"
-    )
-    text += f", evidence {min(lead.evidence, lead.least):.2g} of {lead.least:g}"
-    more = max(int(total) - lead.n, 1) if math.isfinite(total := _needed(contest, lead)) else math.inf
+    ahead = f"{best} is ahead of {contest.names[rival]} by {two_digits(lead.mean)}"
+    evidence = f"evidence {min(lead.evidence, lead.least):.2g} of {lead.least:g}"
+    text = f"{ahead} after {counted(lead.n, contest.unit)}, {evidence}"
+    more = _total(contest, lead) - lead.n
     return f"{text}, about {counted(int(more), f'more {contest.unit}')}" if more <= _WORTH_SAYING else text
 
 
-def _to_repeat(contest: Contest) -> str:
-    """Suggest a repeat axis: an axis that seems to be one, else a seed with enough values to decide."""
-    from runmanager.answers.ranking import repeats_of
-
-    axes, _ = repeats_of(contest.runs)
-    if axes:
-        return f"repeats={axes[0]!r} takes the runs of a setting as its repeats"
-    number = fewest(len(contest.names) / 2 / contest.error)
-    return f'repeat them, as with the axis "seed": range({number}) and repeats="seed"'
-
-
-def _better(contest: Contest) -> list[str]:
-    best, following = (contest.names[rival] for rival in contest.positions[:_TWO])
-    lead = contest.closest
-    gap = f"by {gap_of(lead)}"
-    if lead.n < lead.fewest:
-        gap += f" (an interval needs {lead.fewest} {contest.unit}s)"
-    text = f"{best} is better than {following} {gap}"
-    if len(contest.leads) > 1:
-        text = f"{best} is the best of {len(contest.positions)} {contest.noun}, ahead of {following} {gap}"
-    return [f"{text}, decided after {_most(contest, contest.leads)}"]
-
-
-def _equal(contest: Contest) -> list[str]:
-    worse = _in_state(contest, WORSE)
-    same = [rival for rival in contest.leads if rival not in worse]
-    names = [contest.names[rival] for rival in (contest.order[0], *same)]
-    who = " and ".join(names) if len(names) == _TWO else f"the best {len(names)} {contest.noun}"
-    who = f"all {len(names)} {contest.noun}" if not worse and len(names) > _TWO else who
-    if all(contest.states[rival] == IDENTICAL for rival in same):
-        text = f"{who} are identical in {_count(contest, same)}"
-    else:
-        ends = f" ({gap_of(contest.leads[same[0]]).partition(' (')[2]}" if len(same) == 1 else ""
-        text = f"{who} are equal within {cell(contest.margin)}{ends}, decided after {_most(contest, same)}"
-    return [text, f"{names[0]} is better than {_others(contest, worse)}"] if worse else [text]
-
-
-def _undecided(contest: Contest) -> list[str]:
-    if not contest.leads:
-        return [f"undecided: there are no two {contest.noun} to compare"]
-    rivals = _in_state(contest, UNDECIDED)
-    best, others, count = contest.names[contest.order[0]], _others(contest, rivals), _count(contest, rivals)
-    text = f"undecided{f' between {best} and {others}' if len(contest.leads) > 1 else ''} after {count}"
-    if contest.leads[rivals[0]].mean > 0:  # the comparison is false for NaN
-        do = "does" if count == f"1 {contest.unit}" else "do"
-        text = f"{best} leads {others}, but {count} {do} not decide it"
-    words = {WORSE: "worse", EQUAL: f"equal within {cell(contest.margin)}", IDENTICAL: IDENTICAL}
-    decided = []
-    for state, word in words.items():
-        if decided_rivals := _in_state(contest, state):
-            are = "is" if len(decided_rivals) == 1 else "are"
-            decided.append(f"{_others(contest, decided_rivals)} {are} {word}")
-    return [text, _next_step(contest, rivals), *decided]
+def _undecided(contest: Contest, rivals: Sequence[int]) -> str:
+    lead, best = contest.leads[rivals[0]], contest.names[contest.order[0]]
+    count = counted(lead.n, contest.unit)
+    if not lead.mean > 0:  # NaN without a repeat that both have
+        return f"undecided after {count}"
+    return (
+        f"{best} leads {_others(contest, rivals)}, but {count} {'does' if lead.n == 1 else 'do'} not decide it"
+    )
 
 
 def _next_step(contest: Contest, rivals: Sequence[int]) -> str:
-    """Say how far the best rival is ahead of the closest undecided rival, and how many repeats would decide."""
-    best, rival = contest.names[contest.order[0]], contest.names[rivals[0]]
-    lead, unit = contest.leads[rivals[0]], contest.unit
-    if not lead.n:
-        return f"{best} and {rival} have no {unit} in common"
+    """Say how far the closest undecided rival is behind, and how many repeats would decide."""
+    name, lead, unit = contest.names[rivals[0]], contest.leads[rivals[0]], contest.unit
+    if len(rivals) > 1:
+        name = f"the closest, {name},"
     if math.isnan(lead.mean):
-        return "their numbers are too large to be compared"
-    ahead = (
-        f"{best} is ahead by {two_digits(lead.mean)}"
-        if len(rivals) == 1
-        else f"the closest, {rival}, is {two_digits(lead.mean)} behind"
-    )
+        return f"{name} has no {unit} that can be compared"
+    side = "behind" if lead.mean > 0 else "ahead where both have a result"
+    text = f"{name} is {two_digits(lead.mean)} {side}"
     if not lead.mean:
-        ahead = f"{best} and {rival} have the same mean"
-    elif lead.mean < 0:
-        ahead = f"{rival} is ahead of {best} by {two_digits(lead.mean)} where both have a result"
-    elif lead.is_constant and contest.is_constant and contest.ranking.repeats:
-        return f"{ahead} in each {unit}; the {unit} seems to change nothing: check that train() uses it"
-    elif lead.is_constant:
-        return f"{ahead} in each {unit} alike; more {unit}s are needed"
+        text = f"{contest.names[contest.order[0]]} has the same mean as {contest.names[rivals[0]]}"
+    if lead.is_constant and contest.is_constant and contest.ranking.repeats:
+        return f"{text}; the {unit} seems to change nothing: check that train() uses it"
     if unit in _SPLITS:
-        return f"{ahead}; {_of_a_split(contest, rivals[0])}"
-    first, total = fewest(lead.least * len(contest.names) / 2), _needed(contest, lead)
-    total = max(total, first, lead.n + 1)
-    step = f"; a verdict needs at least {first} {unit}s" if lead.n < first else ""
-    if total - lead.n <= _WORTH_SAYING:
-        step += f"; such a lead takes about {total:.0f} in half of the cases ({total - lead.n:.0f} more)"
-    elif not step:
-        step = (
-            f"; more than {_WORTH_SAYING} more {unit}s are needed" if lead.std else f"; more {unit}s are needed"
-        )
-    return f"{ahead}{step}"
+        words = [*contest.statuses[contest.order[0]], *contest.statuses[rivals[0]]]
+        if any(Status(word).is_open for word in words):
+            return f"{text}; their other {unit}s are still to be executed"
+        return f"{text}; a split has no more than its {unit}s: repeat the split with a seed axis"
+    first, more = fewest(lead.least * len(contest.names) / 2), _total(contest, lead) - lead.n
+    if lead.n < first:
+        text += f"; a verdict needs at least {first} {unit}s"
+    if more <= _WORTH_SAYING:
+        text += f"; such a lead takes about {lead.n + more:.0f} in half of the cases ({more:.0f} more)"
+    elif lead.n >= first:
+        text += f"; more than {_WORTH_SAYING} more {unit}s are needed"
+    return text
 
 
-def _of_a_split(contest: Contest, rival: int) -> str:
-    """Say what decides between the best rival and another, if a split has no further repeats."""
-    if any(_is_open(contest, each) for each in (contest.order[0], rival)):
-        return f"their other {contest.unit}s are still to be executed"
-    return f"a split has no more than its {contest.unit}s: repeat the split with a seed axis"
-
-
-def _needed(contest: Contest, lead: Lead) -> float:
+def _total(contest: Contest, lead: Lead) -> float:
     """Estimate how many repeats decide the measured difference; infinity if this is unknown."""
-    if lead.n < _ENOUGH or not (lead.mean and lead.std):
+    if lead.n < _ENOUGH or lead.is_constant:
         return math.inf
-    return needed(abs(lead.mean) / lead.std, lead.least * len(contest.names) / 2)
+    return max(needed(abs(lead.mean) / lead.std, lead.least * len(contest.names) / 2), lead.n + 1)
+
+
+def _better(contest: Contest) -> str:
+    best, following, *_ = (contest.names[rival] for rival in contest.positions)
+    what = f"better than {following}"
+    if len(contest.leads) > 1:
+        what = f"the best of {len(contest.positions)} {contest.noun}, ahead of {following}"
+    count = counted(contest.closest.n, contest.unit)
+    return f"{best} is {what} by {gap_of(contest.closest)}, decided after {count}"
+
+
+def _equal(contest: Contest, worse: Sequence[int]) -> str:
+    same = [rival for rival in contest.leads if rival not in worse]
+    are_identical = all(contest.states[rival] == IDENTICAL for rival in same)
+    what = IDENTICAL if are_identical else f"equal within {cell(contest.margin)}"
+    who = f"{contest.names[contest.order[0]]} and {_others(contest, same)}"
+    return f"{who} are {what}, decided after {counted(contest.leads[same[0]].n, contest.unit)}"
 
 
 def _in_state(contest: Contest, state: str) -> list[int]:
@@ -166,86 +127,25 @@ def _in_state(contest: Contest, state: str) -> list[int]:
 
 def _others(contest: Contest, rivals: Sequence[int]) -> str:
     """Describe rivals: a single rival by its name, several rivals by their number."""
-    if len(rivals) == 1:
-        return contest.names[rivals[0]]
-    return (
-        f"the other {len(rivals)} {contest.noun}"
-        if len(rivals) == len(contest.leads)
-        else f"{len(rivals)} others"
-    )
-
-
-def _most(contest: Contest, rivals: Iterable[int]) -> str:
-    """Write the number of repeats of the rival with the largest number."""
-    return _count(contest, [max(rivals, key=lambda rival: contest.leads[rival].n)])
-
-
-def _count(contest: Contest, rivals: Iterable[int]) -> str:
-    """Write the number of repeats, or its range over the rivals."""
-    numbers = sorted({contest.leads[rival].n for rival in rivals} - {0}) or [0]
-    text = str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]}"
-    return f"{text} {contest.unit}{'' if numbers[-1] == 1 else 's'}"
+    return contest.names[rivals[0]] if len(rivals) == 1 else f"{len(rivals)} others"
 
 
 def _losses(contest: Contest) -> list[str]:
-    """Say which rivals lost repeats, and why; one sentence covers all rivals without a result."""
-    lost = {rival: _lost(contest, rival) for rival in contest.order}
-    ends = [
-        rival for rival in contest.order if not contest.has_score[rival].any() and not _is_open(contest, rival)
-    ]
-    without = [rival for rival in ends if rival not in contest.alone]
-    if len(without) == 1 and lost[without[0]]:
-        without = []  # the single rival is named like the rivals that lost some repeats
-    each = [rival for rival in contest.order if lost[rival] and rival not in without]
-    texts = [_loss(contest, rival) for rival in each[:_MOST_NAMED]]
-    if more := each[_MOST_NAMED:]:
-        texts.append(f"{len(more)} other {contest.noun} lost some too")
-    if without:
-        which = (
-            f"{len(without)} {contest.noun} have" if len(without) > 1 else f"{contest.names[without[0]]} has"
-        )
-        texts.append(f"{which} no result{_reasons(sum((lost[rival] for rival in without), Counter()))}")
-    if alone := contest.alone:
-        which = f"{listed([contest.names[rival] for rival in alone])} {'is' if len(alone) == 1 else 'are'}"
-        texts.append(f"{which} not compared: no run of another value has the same other hyperparameters")
+    """Say which rivals lost repeats, and why, and which rivals cannot be compared."""
+    unit, texts = "run" if contest.scores.shape[2] > 1 else contest.unit, []
+    for rival in contest.order:
+        statuses = contest.statuses[rival]
+        reasons = [word for word in statuses if Status(word).is_lost]
+        number, total = sum(statuses[word] for word in reasons), statuses.total()
+        which = all_of(total, f"{unit}s") if number == total > 1 else f"{number} of {counted(total, unit)}"
+        if number:
+            texts.append(f"{contest.names[rival]} lost {which} ({' and '.join(reasons)})")
+    if more := texts[_MOST_NAMED:]:
+        texts[_MOST_NAMED:] = [f"{len(more)} other {contest.noun} lost some too"]
+    if contest.alone:
+        names = listed(contest.names[rival] for rival in contest.alone)
+        texts.append(f"not compared: {names}, as no run of another value has the same other hyperparameters")
     return texts
-
-
-def _loss(contest: Contest, rival: int) -> str:
-    counts = _lost(contest, rival)
-    number = counts.total()
-    total = sum(n for word, n in contest.statuses[rival].items() if not Status(word).is_open)
-    unit = "run" if contest.scores.shape[2] > 1 else contest.unit
-    which = f"{number} of {counted(total, unit)}"
-    if number == total > 1 and not _is_open(contest, rival):
-        which = all_of(total, f"{unit}s")
-    why = _reasons(counts) if len(counts) > 1 else f" ({next(iter(counts))})"
-    return f"{contest.names[rival]} lost {which}{why}"
-
-
-def _reasons(counts: Counter[str]) -> str:
-    return f" ({', '.join(f'{count} {word}' for word, count in counts.items())})" if counts else ""
-
-
-def _lost(contest: Contest, rival: int) -> Counter[str]:
-    """Count the runs of a rival that failed, diverged, hung or were killed, by status."""
-    return Counter({word: n for word, n in contest.statuses[rival].items() if Status(word).is_lost})
-
-
-def _is_open(contest: Contest, rival: int) -> bool:
-    """Whether a run of a rival is still in progress or pending."""
-    return any(Status(word).is_open for word in contest.statuses[rival])
-
-
-def _left_out(contest: Contest) -> list[str]:
-    """Say how many repeats only one of the first two rivals has; lost repeats are not counted."""
-    if not contest.leads:
-        return []
-    best, other = contest.positions[:_TWO]
-    number = int((contest.has_score[best] != contest.has_score[other]).sum())
-    number -= _lost(contest, best).total() + _lost(contest, other).total()
-    both = f"{contest.names[best]} and {contest.names[other]}"
-    return [f"left out: {counted(number, contest.unit)} that only one of {both} has"] if number > 0 else []
 
 
 def gap_of(lead: Lead) -> str:
@@ -260,7 +160,8 @@ def gap_of(lead: Lead) -> str:
     """
     if not math.isfinite(lead.high - lead.low):
         return two_digits(lead.mean)
-    decimals = _decimals((lead.high - lead.low) / 2)
+    half = (lead.high - lead.low) / 2
+    decimals = max(math.ceil(-math.log10(half / _SHARE)), 0) if half > 0 else 4
     mean, low, high = (_rounded(number, decimals) for number in (lead.mean, lead.low, lead.high))
     if lead.low == 0 and lead.is_decided:  # the decision excludes 0, although the wider interval reaches it
         return f"{mean} (above 0, at most {high})"
@@ -277,14 +178,10 @@ def two_digits(number: float) -> str:
     return f"{size:.0f}" if 10 <= size < _LARGEST else f"{size:.2g}"  # noqa: PLR2004 - two digits
 
 
-def _decimals(half: float) -> int:
-    return max(math.ceil(-math.log10(half / _SHARE)), 0) if half > 0 else 4
-
-
 def _rounded(number: float, decimals: int) -> str:
     """Round a number, but never to 0."""
     if not number:
         return "0"
     while not float(text := f"{number:.{decimals}f}"):
         decimals += 1
-    return text if decimals <= _MOST_DECIMALS and abs(number) < _LARGEST else f"{number:.2g}"
+    return text if len(text) <= _LONGEST else f"{number:.2g}"

@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from runmanager.answers.answers import CHANGE, Answers, answers_of
+from runmanager.answers.answers import Answers, answers_of
 from runmanager.answers.differences import Row
 from runmanager.answers.ranking import Ranking, own_goals, ranking_of
 from runmanager.answers.sampled import is_missing, is_sampled
@@ -89,7 +89,7 @@ class ReportData:
     @property
     def is_searched(self) -> bool:
         """Whether the runs are a sample or a search, with too few pairs of settings to measure effects."""
-        return self.answers.matters.measure != CHANGE
+        return self.answers.matters.is_searched
 
     @property
     def num_epochs(self) -> int:
@@ -167,9 +167,8 @@ def report_data(
     ranges = [name for name in varying(params) if name not in ranking.repeats]
     axes = [_axis(name, params, firsts if name in ranges else ()) for name in varying(params)]
     matters = answers.matters
-    ranks = {
-        name: rank for rank, name in enumerate(matters.sizes if matters.measure != CHANGE else matters.changes)
-    }
+    names_in_order = [name for name, *_ in matters.bars] if matters.is_searched else matters.changes
+    ranks = {name: rank for rank, name in enumerate(names_in_order)}
     order = [
         row
         for setting in ranking.settings

@@ -18,7 +18,6 @@ from urllib.parse import quote
 import pandas as pd
 
 from runmanager.answers.compare import compare
-from runmanager.answers.conclusion import all_digits
 from runmanager.answers.differences import diff_of
 from runmanager.answers.ranking import own_goals, repeats_of
 from runmanager.answers.show import show
@@ -202,7 +201,7 @@ def _entry(data: ReportData, *, is_over: bool) -> dict[str, Any]:
     return {
         "title": data.title,
         "note": first_line_of_note(data.note),
-        "headline": text.headline(data.answers)[0],
+        "headline": data.answers.headline,
         "facts": [*filter(None, facts), *filter(None, [text.left_sentence(data.answers, is_over=is_over)])],
     }
 
@@ -256,7 +255,6 @@ def render(data: ReportData, damaged: Sequence[str] = (), seconds: float | None 
     colored = colored_axis(data.axes)
     busy = timeline.attempts(data.results)
     table = _table(data)
-    headline, details = text.headline(data.answers)
     now = datetime.now(tz=UTC)
     script = "\n".join((_ASSETS / name).read_text(encoding="utf-8") for name in _SCRIPTS)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -285,10 +283,8 @@ def render(data: ReportData, damaged: Sequence[str] = (), seconds: float | None 
         timeline=timeline.timeline(busy, colored),
         causes=sections.causes(data),
         shared=text.shared_sentence(data),
-        headline=headline,
-        details=details,
+        basis=text.basis(data),
         left=text.left_sentence(data.answers, is_over=seconds is None),
-        exact=all_digits(data.runs, data.order[0]) if data.order else [],
         differences=data.differences,
         seconds=seconds,
         number=_number_cell,

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from runmanager.answers.answers import INTERVAL, REPEATS, columns_of_numbers
+from runmanager.answers.failures import failures
 from runmanager.core import files
 from runmanager.core.outcome import Status
 from runmanager.core.wording import counted, printable
@@ -30,7 +31,7 @@ def cards(data: ReportData) -> list[tuple[str, str]]:
         cards += [(word, f"{count:,}") for word, count in counts.items() if word != Status.COMPLETED]
     if not (epochs := data.num_epochs):
         return cards
-    time = ("run time", duration(data.answers.run_seconds))
+    time = ("run time", duration(float(data.runs["run duration"].sum())))
     return [*cards, ("epoch" if epochs == 1 else "epochs", f"{epochs:,}"), time]
 
 
@@ -74,7 +75,7 @@ def settings(data: ReportData) -> dict[str, Any] | None:
 def causes(data: ReportData) -> list[dict[str, Any]]:
     """Return the causes of missing results, each with its runs, the next step and the end of a log."""
     causes = []
-    for failure in data.answers.failures:
+    for failure in failures(data.runs, repeats=data.ranking.repeats):
         first = data.results[failure.rows[0]]
         named = ", ".join(data.names[index] for index in failure.rows[:_MOST_NAMED])
         more = f" and {len(failure.rows) - _MOST_NAMED} more" if len(failure.rows) > _MOST_NAMED else ""

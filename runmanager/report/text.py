@@ -7,9 +7,9 @@ from runmanager.answers.answers import Answers
 from runmanager.answers.changes import Change
 from runmanager.answers.contest import EQUAL, UNDECIDED
 from runmanager.answers.ranking import is_same
-from runmanager.answers.sentences import capital
+from runmanager.answers.sentences import capital, left_to_execute
 from runmanager.answers.verdict_sentence import two_digits
-from runmanager.core.goal import is_larger_better
+from runmanager.core.goal import KEPT, is_larger_better
 from runmanager.core.outcome import Status
 from runmanager.core.state import RunResult
 from runmanager.core.wording import counted
@@ -20,14 +20,16 @@ _BETTER = 0.01  # relative margin over the last epoch from which a better earlie
 _MOST_NAMED = 4  # maximum number of values in a sentence
 
 
-def headline(answers: Answers) -> tuple[str, list[str]]:
-    """Return the headline, which names the trade-offs of several goals, and sentences that complete it."""
-    ranking, details = answers.ranking, list(answers.details)
-    if ranking is None or len(ranking.goals) < 2 or len(ranking.front) < 2:  # noqa: PLR2004 - a choice
-        return answers.headline, details
-    goals = _listed([goal.metric for goal in ranking.goals])
-    which = f"{counted(len(ranking.front), ranking.noun)} are trade-offs between {goals}"
-    return which, [f"{answers.headline}.", *details]
+def basis(data: ReportData) -> str:
+    """Say which value of a run counts, which direction is better, and how often the verdict is wrong."""
+    answers, metric = data.answers, data.goal.metric
+    if len(answers.settings) < 2:  # noqa: PLR2004 - a comparison needs two
+        return ""
+    which = metric if metric.startswith((KEPT, "best ")) else f"last {metric}"
+    text = f"The {which} of each run counts, {'higher' if data.goal.is_larger_better else 'lower'} is better."
+    if answers.has_verdict:
+        text += f" In at most {100 * answers.decision.error:g} of 100 experiments is the verdict wrong."
+    return text
 
 
 def behind(data: ReportData, rank: int) -> str:
@@ -37,7 +39,7 @@ def behind(data: ReportData, rank: int) -> str:
         return ""
     best, setting = ranking.settings[0], ranking.settings[rank]
     if why_below := ranking.why_below(setting):
-        return f"{why_below}: ranks below" if setting.number > 1 or setting.run else f"{why_below}: not ranked"
+        return f"{why_below}: ranks below"
     if is_same(best.mean, setting.mean):
         return "the same mean"
     verdict = data.answers.verdict
@@ -125,11 +127,9 @@ def left_sentence(answers: Answers, *, is_over: bool) -> str:
     number = sum(number for word, number in answers.counts.items() if Status(word).is_open)
     if not number:
         return ""
-    which = f"{number:,} of {counted(len(answers.runs), 'run')}"
-    parts = [f"{which} {'is' if number == 1 else 'are'} left to execute"]
-    if is_over and not any(Status(word).is_in_progress for word in answers.counts):
-        parts += ["start the same command again to execute " + ("it" if number == 1 else "them")]
-    return "; ".join(parts)
+    is_stopped = is_over and not any(Status(word).is_in_progress for word in answers.counts)
+    step = "; start the same command again to execute them" if is_stopped else ""
+    return f"{left_to_execute(number, len(answers.runs))}{step}"
 
 
 def _correlation(data: ReportData, change: Change) -> str:

@@ -47,7 +47,7 @@ class Panel:
             lines += _sentence(problem, of_text)
         for name, fact in content.facts:
             lines += map(Text, wrapped(fact, of_text, f"{name:<8}", " " * 8))
-        steps = [(step.command, f"  # {step.purpose}") for step in content.steps]
+        steps = [(command, f"  # {purpose}") for command, _, purpose in content.steps]
         longest = max((cell_len(command) for command, _ in steps), default=0)
         fits = all(8 + longest + len(purpose) <= width for _, purpose in steps)
         for index, (command, purpose) in enumerate(steps):
@@ -81,9 +81,9 @@ class Panel:
         parts += map(_sentence_html, content.problems)
         parts += [f"<p>{name}: {html.escape(fact)}</p>" for name, fact in content.facts]
         steps = (
-            f'<tr><td style="{_STYLE}"><code>{html.escape(step.call)}</code></td>'
-            f'<td style="{_STYLE}">{html.escape(step.purpose)}</td></tr>'
-            for step in content.steps
+            f'<tr><td style="{_STYLE}"><code>{html.escape(call)}</code></td>'
+            f'<td style="{_STYLE}">{html.escape(purpose)}</td></tr>'
+            for _, call, purpose in content.steps
         )
         return "\n".join([*parts, f"<table>{''.join(steps)}</table>"])
 

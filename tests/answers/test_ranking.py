@@ -1,7 +1,6 @@
 import math
 import re
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -327,11 +326,3 @@ def test_an_exported_table_still_loads(tmp_path):
     for suffix in ("csv", "json"):
         export(runs, tmp_path / f"runs.{suffix}")
         assert load_table(tmp_path / f"runs.{suffix}").equals(runs)
-
-
-def test_a_start_that_was_stopped_before_its_first_run_says_so():
-    runs = pd.DataFrame({"run": [1, 2], "lr": [1, 2], "status": ["pending", "pending"], "epochs": 0})
-    runs.attrs[HYPERPARAMETERS] = ["lr"]
-
-    assert conclude(runs, Path("e"), is_over=False).facts == [("time", "no run was begun")]
-    assert conclude(runs, Path("e"), is_over=True).facts == [("time", "nothing was left to execute")]

@@ -340,6 +340,56 @@ def test_a_seed_that_changes_nothing_is_asked_about():
     assert "seed seems to change nothing: check that train() uses it" in str(verdict(table(rows)))
 
 
+# What a reader needs in order to decide rightly
+
+
+def repeated(run):
+    """Let two of three seeds of lr=0.3 fail; its only result is the best."""
+    if run.lr == 0.3 and run.seed > 1:
+        raise ValueError("no")
+    return {"f1": run.lr + 0.01 * run.seed * run.lr}
+
+
+SAID = {
+    "the lead of single runs": (
+        {"lr": [0.1, 0.3]}, lambda run: {"f1": run.lr},
+        "Run 2 (lr=0.3) is best: f1 0.3 Its lead is 0.2; each setting ran once, so that may be chance.",
+    ),
+    "a tie": (
+        {"lr": [0.1, 0.3]}, lambda _: {"f1": 0.5},
+        "Run 1 (lr=0.1), tied with run 2 (lr=0.3), is best: f1 0.5",
+    ),
+    "a single result": ({"lr": [0.1]}, lambda run: {"f1": run.lr}, "Run 1 has f1 0.1"),
+    "a lead of few seeds, its mean and its interval": (
+        {"lr": [0.1, 0.3], "seed": [1, 2]}, lambda run: {"f1": run.lr + 0.01 * run.seed * run.lr},
+        ("has the highest f1: 0.3045, the mean of 2 seeds, 95 % interval 0.2854 to 0.3236. "
+        "lr=0.1 is 0.2 behind; a verdict needs at least 6 seeds."),
+    ),
+    "a single seed": (
+        {"lr": [0.1, 0.2, 0.3], "seed": [1, 2, 3]}, repeated,
+        "lr=0.3 lost 2 of 3 seeds (failed). lr=0.3 has 0.303, but one seed: it ranks below.",
+    ),
+    "a goal that a run lacks": (
+        {"lr": [0.1, 0.3]}, lambda run: {"f1": run.lr} if run.lr == 0.3 else {"f1": run.lr, "cost": 1.0},
+        "Run 1 (lr=0.1) is best: f1 0.1 Run 2 (lr=0.3) has 0.3, but no cost: it ranks below.",
+    ),
+    "several goals": (
+        {"lr": [0.1, 0.3]}, lambda run: {"f1": run.lr, "cost": run.lr},
+        "f1 is the first of 2 goals; the Pareto front of all has 2 runs.",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", SAID)
+def test_the_panel_says_what_decides(tmp_path, case):
+    grid, scores, sentence = SAID[case]
+    goal = ["max:f1", "min:cost"] if "goal" in case else "max:f1"
+
+    outcome = execute(tmp_path, grid, scores, goal=goal)
+
+    assert sentence in " ".join(str(outcome.panel).split())
+
+
 # Why
 
 
@@ -697,7 +747,7 @@ def test_a_page_of_an_exported_table_ranks_as_the_experiment_does(tmp_path):
     page = write_report(load_table(tmp_path / "runs.csv"), tmp_path / "page.html")
 
     assert best(runs)["lr"].iloc[0] == 1
-    assert "Run 1 (lr=1) is best: f1 3" in text_of(parse(page))
+    assert "Run 1 (lr=1) is best: kept f1 3" in text_of(parse(page))
 
 
 def test_a_page_needs_a_row_per_run(tmp_path):

@@ -456,8 +456,8 @@ def test_only_attempts_since_the_change_count_in_what_a_grid_shows(tmp_path):
     assert stopped.runs[["status", "epochs"]].to_numpy().tolist() == [["interrupted", 1], ["pending", 0]]
     assert stopped.results["loss"].tolist() == [-0.1]
     panel = str(stopped.panel)
-    assert "! Both runs are left to execute; 1 of them resumes after the last checkpoint\n" in panel
-    assert "– The tables keep the earlier results of 1 run until it has an epoch\n" in panel  # noqa: RUF001
+    assert "! 2 of 2 runs are left to execute, 1 of them after the last checkpoint\n" in panel
+    assert "– The tables keep the earlier results of 1 run until the first new epoch\n" in panel  # noqa: RUF001
     assert load_results(tmp_path)["loss"].tolist() == [-0.1, 0.2, 0.2]
     resumed = by_grid(tmp_path, trained_with(change=True)[0], LRS)
     assert resumed.results["loss"].tolist() == [-0.1, -0.1, -0.2, -0.2]
@@ -516,7 +516,7 @@ class TestAChangeWithoutAnEpoch:
 
         assert (again, failed.exit_code, failed.runs["status"].tolist()) == ([], 1, ["failed", "failed"])
         assert "exp: 2 runs, 0 to execute, 2 failed before" in said
-        assert "The tables keep the earlier results of 2 runs until they have an epoch" in said
+        assert "The tables keep the earlier results of 2 runs until the first new epoch" in said
         assert (retried, completed.runs["status"].tolist()) == ([0.1, 0.2], ["completed", "completed"])
 
     @pytest.mark.slow(everywhere=True)
