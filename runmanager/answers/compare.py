@@ -134,38 +134,33 @@ def paired(runs: pd.DataFrame, axis: str, ranking: Ranking) -> tuple[pd.DataFram
     numbers = completed(runs, metric)
     cells = numbers.groupby([group, contest.rivals])
     sides, sizes = (part.unstack() for part in (cells.mean(), cells.size()))  # noqa: PD010 - of a Series
-    sides.columns = sizes.columns = pd.Index(names)
-    counts = sides.notna().sum()
-    listed = [name for name in names if counts[name]]
-    first = max(listed, key=lambda name: counts[name], default="")
-    others = [name for name in listed if name != first]
-    is_paired = sides[others].notna().any(axis="columns")
-    if others:
-        is_paired &= sides[first].notna()
-    pairs = sides.loc[is_paired, [first, *others] if listed else []].reset_index(drop=True)
-    between = {f"{name} vs {first}": pairs[name] - pairs[first] for name in others}
-    ratios = {f"{name} / {first}": pairs[name] / pairs[first] for name in others}
+    listed = [rival for rival, count in enumerate(sides.count()) if count]
+    if not listed:
+        return settings.head(0), []
+    first = max(listed, key=lambda rival: sides[rival].count())
+    others = [rival for rival in listed if rival != first]
+    is_paired = sides[first].notna() & sides[others].notna().any(axis="columns")
+    pairs = sides[is_paired].reset_index(drop=True)
+    values = {names[rival]: pairs[rival] for rival in (first, *others)}
+    between = {f"{names[rival]} vs {names[first]}": pairs[rival] - pairs[first] for rival in others}
+    ratios = {f"{names[rival]} / {names[first]}": pairs[rival] / pairs[first] for rival in others}
     if metric.endswith(("duration", "memory")):
         summary = [_ratio(name, ratio.dropna()) for name, ratio in ratios.items()]
     else:
-        ahead = leads(contest.scores, names.index(first)) if others else {}
+        ahead = leads(contest.scores, first)
         summary = [
-            _difference(name, part.count(), ahead[names.index(other)], -sign, contest.unit)
-            for other, (name, part) in zip(others, between.items(), strict=True)
+            _difference(name, part.count(), ahead[rival], -sign, contest.unit)
+            for rival, (name, part) in zip(others, between.items(), strict=True)
         ]
-    is_run, is_number = sizes.notna(), sides.notna()
-    lost = sum(
-        int((is_run[first] & is_run[name] & ~(is_number[first] & is_number[name])).sum())
-        for name in names
-        if name != first
-    )
+    num_pairs = sizes[sizes[first].notna()].drop(columns=first).count().sum()
+    lost = int(num_pairs - sum(part.count() for part in between.values()))
     if lost:
         without = runs["status"][numbers.isna().to_numpy()] if "status" in runs else ()
         why = "".join(f", {number} {status}" for status, number in counts_of(without).items())
         are = "is" if lost == 1 else "are"
         summary.append(f"{counted(lost, 'pair')} {are} left out, as runs have no number{why}")
     settings = settings[is_paired].reset_index(drop=True)
-    return beside(settings, pairs.assign(**between, **ratios)), summary
+    return beside(settings, pd.DataFrame({**values, **between, **ratios}, index=settings.index)), summary
 
 
 def _ratio(name: str, ratios: "pd.Series[float]") -> str:

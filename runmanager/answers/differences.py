@@ -54,61 +54,55 @@ def _side(path: Path, damaged: list[str]) -> tuple[str, Side]:
 def diff_of(first: tuple[str, Side], second: tuple[str, Side]) -> list[Row]:
     """Return the differences between two experiments or two runs."""
     sides = [first[1], second[1]]
-    starts = [[run.start for run in runs] for runs in sides]
-    facts = [[{name: start[name] for name in _FACTS if start.get(name)} for start in side] for side in starts]
-    counts = [counts_of(run.status for run in runs) for runs in sides]
-    statuses = [", ".join(f"{number} {status}" for status, number in each.items()) for each in counts]
-    rows = [
-        *_notes(sides),
-        *_rows("parameter", [[run.folder.params for run in runs] for runs in sides]),
-        *_rows("version", [[_mapping(start.get("versions")) for start in side] for side in starts]),
-        *_rows("fact", facts),
-        *_fingerprints(sides),
-        *_sources(sides),
-        *_if_changed("status", "runs", *statuses),
-    ]
-    if any(len(runs) > 1 for runs in sides):
-        return [*rows, *_goal([first, second])]
-    epochs = [runs[0].epochs for runs in sides]
-    rows += _if_changed("status", "epochs", *(str(len(records)) for records in epochs))
-    last = [records[-1].metrics if records else {} for records in epochs]
-    for name in dict.fromkeys([*last[0], *last[1]]):
-        rows += _if_changed("metric", name, *(float(side.get(name, math.nan)) for side in last))
-    return rows
-
-
-def _notes(sides: Sequence[Side]) -> list[Row]:
-    """Compare the notes of two experiments; if each side is a single run, compare the runs' notes too."""
-    designs = [Experiment(runs[0].folder.path.parent).design for runs in sides]
-    notes = {"experiment": [design.note or "" for design in designs]}
-    if all(len(runs) == 1 for runs in sides):
-        both = zip(designs, sides, strict=True)
-        notes["run"] = [(design.notes or {}).get(runs[0].folder.id, "") for design, runs in both]
+    are_runs = all(len(runs) == 1 for runs in sides)
+    one, other = (_described(runs, is_run=are_runs) for runs in sides)
     rows = []
-    for name, texts in notes.items():  # a table has one line for each
-        rows += _if_changed("note", name, *(printable(" ".join(note.split())) for note in texts))
-    return rows
+    for key in one | other:
+        missing = math.nan if key[0] == "metric" else ""
+        rows += _if_changed(*key, one.get(key, missing), other.get(key, missing))
+    rows += _code(sides)
+    return rows if are_runs else [*rows, *_goal([first, second])]
 
 
-def _fingerprints(sides: Sequence[Side]) -> list[Row]:
-    """Return the code, values and data that differ between the last begun run of each side."""
+def _described(runs: Side, *, is_run: bool) -> dict[tuple[str, str], Any]:
+    """Return what an experiment or a run was: kind and name -> text, or a number."""
+    design = Experiment(runs[0].folder.path.parent).design
+    contents = {
+        "parameter": [run.folder.params for run in runs],
+        "version": [_mapping(run.start.get("versions")) for run in runs],
+        "fact": [{name: run.start[name] for name in _FACTS if run.start.get(name)} for run in runs],
+    }
+    described: dict[tuple[str, str], Any] = {("note", "experiment"): _one_line(design.note)}
+    for what, each in contents.items():
+        for name in dict.fromkeys(name for content in each for name in content):
+            described[what, str(name)] = _values(content[name] for content in each if name in content)
+    counts = counts_of(run.status for run in runs)
+    described["status", "runs"] = ", ".join(f"{number} {status}" for status, number in counts.items())
+    if is_run:
+        described["note", "run"] = _one_line((design.notes or {}).get(runs[0].folder.id))
+        epochs = runs[0].epochs
+        described["status", "epochs"] = str(len(epochs))
+        described |= {
+            ("metric", name): float(number) for name, number in (epochs[-1].metrics if epochs else {}).items()
+        }
+    return described
+
+
+def _code(sides: Sequence[Side]) -> list[Row]:
+    """Return the code, values and data that differ between the last begun runs, and the changed lines."""
     before, now = (
         next((f for run in reversed(runs) if (f := _mapping(run.start.get("fingerprint")))), {})
         for runs in sides
     )
     # versions have separate rows
     texts = {"code": "code", "statements": "code", "values": "value", "data": "data"}
-    return [
+    rows = [
         _row(texts[kind], name, *((one, other) if kind == "values" else ("", "changed")))
         for kind, name, one, other in changes_between(before, now) if kind in texts
     ]  # fmt: skip
-
-
-def _sources(sides: Sequence[Side]) -> list[Row]:
-    """Return the changed lines of the kept sources of each side's last run that has one."""
-    texts = [next(filter(None, map(read_source, reversed(runs))), "") for runs in sides]
-    rows, name = [], ""
-    for line in changed_lines(*texts):
+    sources = [next(filter(None, map(read_source, reversed(runs))), "") for runs in sides]
+    name = ""
+    for line in changed_lines(*sources):
         if line[0] in "+-":
             rows.append(_row("line", name, *((line[1:], "") if line[0] == "-" else ("", line[1:]))))
         else:
@@ -121,9 +115,9 @@ def _goal(named: Sequence[tuple[str, Side]]) -> list[Row]:
     each = [runs_table({name: runs}) for name, runs in named]
     goals = [_goal_of(runs) for runs in each]
     goal = goals[1] or goals[0]
-    pairs = zip(each, goals, strict=True)
-    texts = [next(iter(runs.attrs[GOALS].values()), [own or ""])[0] for runs, own in pairs]
-    rows = _if_changed("goal", "goal", *(printable(str(words)) for words in texts))
+    stored = [next(iter(runs.attrs[GOALS].values()), [""])[0] for runs in each]
+    texts = [text or str(own or "") for text, own in zip(stored, goals, strict=True)]
+    rows = _if_changed("goal", "goal", *map(printable, texts))
     # in a file of another tool, the goal may name a column of text
     if goal is None or any(goal.metric not in runs or runs[goal.metric].dtype != "float64" for runs in each):
         return rows
@@ -150,15 +144,6 @@ def _goal_of(runs: pd.DataFrame) -> Goal | None:
     return None
 
 
-def _rows(what: str, sides: Sequence[Sequence[Mapping[str, Any]]]) -> list[Row]:
-    """Return a row for each name whose values differ between the sides."""
-    rows = []
-    for name in dict.fromkeys(name for side in sides for content in side for name in content):
-        texts = (_values(content[name] for content in side if name in content) for side in sides)
-        rows += _if_changed(what, str(name), *texts)
-    return rows
-
-
 def _if_changed(what: str, name: str, first: Any, second: Any) -> list[Row]:
     return [_row(what, name, first, second)] if first != second else []
 
@@ -176,6 +161,10 @@ def _values(values: Iterable[Any]) -> str:
         return f"{cell(float(min(numbers)))} to {cell(float(max(numbers)))} ({len(numbers)} values)"
     more = f" and {len(listed) - _MOST_VALUES} more" if len(listed) > _MOST_VALUES else ""
     return printable(", ".join(listed[:_MOST_VALUES]) + more)
+
+
+def _one_line(note: str | None) -> str:
+    return printable(" ".join((note or "").split()))
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
