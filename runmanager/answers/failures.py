@@ -54,16 +54,14 @@ def failures(runs: pd.DataFrame, what: str = "run", *, repeats: Sequence[str] | 
 
 def failed_settings(ended: Sequence[tuple[Run, Outcome]], repeats: Sequence[str]) -> list[str]:
     """Return sentences about settings that failed a check, in the form of those about failed runs of a grid."""
-    runs = [
-        {column(name): value for name, value in run._asdict().items() if name not in repeats}
-        for run, _ in ended
-    ]
-    table = pd.DataFrame(runs, index=range(len(runs)), dtype=object)
-    table.attrs[HYPERPARAMETERS] = list(table.columns)
-    # a loss that is not finite does not fail the check
-    fine = (Status.DIVERGED, Status.UNAVAILABLE)
-    table["status"] = [str(Status.COMPLETED if end.status in fine else end.status) for _, end in ended]
-    table["error"] = [outcome.error for _, outcome in ended]
+    fine = (Status.DIVERGED, Status.UNAVAILABLE)  # a loss that is not finite does not fail the check
+    rows = []
+    for run, outcome in ended:
+        params = {column(name): value for name, value in run._asdict().items() if name not in repeats}
+        status = Status.COMPLETED if outcome.status in fine else outcome.status
+        rows.append({**params, "status": str(status), "error": outcome.error})
+    table = pd.DataFrame(rows, dtype=object)
+    table.attrs[HYPERPARAMETERS] = [name for name in table if name not in ("status", "error")]
     return [f"{failure.runs}: {failure.cause}" for failure in failures(table, "setting")]
 
 

@@ -5,10 +5,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
 from runmanager.answers.contest import Contest
-from runmanager.answers.evidence import differences, fewest
+from runmanager.answers.evidence import fewest
 from runmanager.answers.power import ENOUGH, PROMISED, level, most_repeats, repeats_for, smallest
 from runmanager.answers.ranking import ranking_of
 from runmanager.core import files
@@ -115,12 +113,8 @@ def spread_of(name: str, design: Design, results: Sequence[RunResult]) -> Spread
         contest = Contest.of(runs, ranking_of(runs, repeats=[n for n in axes if n != axis]), axis)
     except InvalidArgumentError:  # no run has the goal's metric, or there is no such axis
         return nothing
-    best = contest.order[0]
-    rows = np.delete(differences(contest.scores, best), best, axis=0)
-    each = [row[np.isfinite(row)] for row in rows]
-    stds = sorted((float(row.std(ddof=1)), len(row)) for row in each if len(row) >= ENOUGH)
-    std, n = stds[len(stds) // 2] if stds else (math.nan, max(map(len, each), default=0))
-    return Spread(std, n, contest.unit)
+    spreads = sorted((lead.std, lead.n) for lead in contest.leads.values() if lead.n >= ENOUGH)
+    return Spread(*spreads[len(spreads) // 2], contest.unit) if spreads else nothing
 
 
 def _elsewhere(experiment: Path, design: Design) -> Iterator[Spread]:
