@@ -61,8 +61,7 @@ def results_table(experiments: Experiments, design: Design | None = None) -> pd.
     params = {name: [run.folder.params.get(name, pd.NA) for run in runs] for name in names}
     of_runs = {**experiment_column(begun), "run": np.array([run.folder.number for run in runs], np.int64)}
     table = epochs_table(counts, of_runs, params, of_epochs)
-    designs = _designs(experiments, design)
-    return _noted(table, designs, {name: each.all_goals for name, each in designs.items()})
+    return _noted(table, _designs(experiments, design), {})
 
 
 def epochs_table(
@@ -84,7 +83,7 @@ def epochs_table(
         else:
             columns[label] = _repeated(_filled(values), counts)
     columns |= {name: of_epochs[name] for name in of_epochs if name not in columns}
-    return _table(columns, labels.values())
+    return from_columns(columns, labels.values())
 
 
 def runs_table(experiments: Experiments, design: Design | None = None) -> pd.DataFrame:
@@ -95,18 +94,17 @@ def runs_table(experiments: Experiments, design: Design | None = None) -> pd.Dat
     """
     runs = [*chain(*experiments.values())]
     designs = _designs(experiments, design)
-    goals: dict[str, Sequence[Goal]] = {}
+    kept: dict[str, Goal] = {}
     summaries: list[dict[str, float]] = []
     deciding: list[str] = []
     for name, of_experiment in experiments.items():
-        goals[name] = designs[name].all_goals
-        kept = None if goals[name] else goal_of_kept(run.start for run in of_experiment)
-        ranked = [kept] if kept else goals[name]
-        summaries += ranked_numbers(of_experiment, ranked)
-        for goal in ranked:
+        goals = designs[name].all_goals
+        keep = goal_of_kept(run.start for run in of_experiment)
+        if keep and not goals:
+            goals, kept[name] = (keep,), Goal(f"{KEPT}{keep.metric}", keep.sign)
+        summaries += ranked_numbers(of_experiment, goals)
+        for goal in goals:
             deciding += [f"{KEPT}{goal.metric}", goal.metric]
-        if kept:
-            goals[name] = [Goal(f"{KEPT}{kept.metric}", kept.sign)]
     names = dict.fromkeys(chain(*summaries))
     usual = default_goal(name for name in names if " " not in name)
     first = [name for name in deciding or ([usual.metric] if usual else []) if name in names]
@@ -121,18 +119,17 @@ def runs_table(experiments: Experiments, design: Design | None = None) -> pd.Dat
         labels[name]: _filled(values, numbers.pop(labels[name], None)) for name, values in params.items()
     }
     further: dict[str, list[Any]] = {
-        "jobs": [run.jobs for run in runs],
-        "threads": [run.threads or pd.NA for run in runs],
-        "peak memory": [pd.NA if run.peak_memory is None else run.peak_memory / 2**20 for run in runs],
+        "jobs": [run.jobs for run in runs] if any(run.jobs > 1 for run in runs) else [],
+        "threads": [run.threads for run in runs],
+        "peak memory": [None if run.peak_memory is None else run.peak_memory / 2**20 for run in runs],
         EARLY: [run.stopped_early for run in runs],
         LACKING: [lacking(run) for run in runs],
         INSIDE: [str(run.inside or "") if run.status.can_go_on else "" for run in runs],
-        "parameters": [run.start.get("parameters", pd.NA) for run in runs],
+        "parameters": [run.start.get("parameters") for run in runs],
     }
-    usual_values = {"jobs": 1, EARLY: "", LACKING: "", INSIDE: ""}  # a column of these alone is left out
-    for name, values in list(further.items()):
-        if all(value is pd.NA or value == usual_values.get(name) for value in values):
-            del further[name]
+    for name, values in further.items():
+        if any(value not in (None, "") for value in values):
+            numbers[name] = [pd.NA if value is None else value for value in values]
     columns = {
         "run": [run.folder.number for run in runs],
         "status": [str(run.status) for run in runs],
@@ -140,14 +137,13 @@ def runs_table(experiments: Experiments, design: Design | None = None) -> pd.Dat
         **{name: numbers.pop(name) for name in dict.fromkeys(first) if name in numbers},
         "epochs": [len(run.epochs) for run in runs],
         **numbers,
-        **further,
         "attempts": [run.attempts for run in runs],
         "mixed": [run.mixed for run in runs],
         "folder": [str(files.for_people(run.folder.path)) for run in runs],
         "error": [run.error for run in runs],
     }
     table = from_columns({**experiment_column(experiments), **columns}, of_params)
-    return _noted(table, designs, goals)
+    return _noted(table, designs, kept)
 
 
 def _designs(experiments: Experiments, design: Design | None) -> dict[str, Design]:
@@ -159,14 +155,14 @@ def _designs(experiments: Experiments, design: Design | None) -> dict[str, Desig
     return designs
 
 
-def _noted(
-    table: pd.DataFrame, designs: Mapping[str, Design], goals: Mapping[str, Sequence[Goal]]
-) -> pd.DataFrame:
+def _noted(table: pd.DataFrame, designs: Mapping[str, Design], kept: Mapping[str, Goal]) -> pd.DataFrame:
     """Note the goals and the repeat axes of the experiments in the `attrs` of their table."""
-    table.attrs[GOALS] = {name: [*map(str, each)] for name, each in goals.items() if each}
-    repeats = {name: design.repeats for name, design in designs.items()}
-    # [] says that no axis repeats
-    table.attrs[REPEATS] = {name: [*axes] for name, axes in repeats.items() if axes is not None}
+    table.attrs |= {GOALS: {}, REPEATS: {}}
+    for name, design in designs.items():
+        if goals := design.all_goals or ([kept[name]] if name in kept else ()):
+            table.attrs[GOALS][name] = [*map(str, goals)]
+        if design.repeats is not None:  # [] says that no axis repeats
+            table.attrs[REPEATS][name] = [*design.repeats]
     return table
 
 
@@ -242,7 +238,9 @@ def from_columns(columns: Mapping[str, Any], params: Iterable[str]) -> pd.DataFr
             typed[name] = values
         else:
             typed[name] = category(values) if name in ("experiment", "status") else _column(values)
-    return _table(typed, params)
+    table = pd.DataFrame(typed)
+    table.attrs[HYPERPARAMETERS] = list(params)
+    return table
 
 
 def check_table(table: object, *, needs_axes: bool = False) -> None:
@@ -289,12 +287,6 @@ def category(values: list[Any]) -> Any:
     words = dict.fromkeys(texts)
     statuses = [str(status) for status in Status if status in words]
     return pd.Categorical(values, list(dict.fromkeys([*statuses, *words])))
-
-
-def _table(columns: Mapping[str, Any], params: Iterable[str]) -> pd.DataFrame:
-    table = pd.DataFrame(columns)
-    table.attrs[HYPERPARAMETERS] = list(params)
-    return table
 
 
 def _filled(values: list[Any], metric: Sequence[float] | None = None) -> pd.Series:

@@ -2,14 +2,14 @@
 
 import os
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runmanager.core import files, provenance
-from runmanager.core.experiment import read_runs
-from runmanager.core.state import RunResult, read_experiment, read_run
-from runmanager.core.wording import printable
+from runmanager.core.experiment import RunFolder, read_runs
+from runmanager.core.state import RunResult, read_run
+from runmanager.core.wording import listed
 from runmanager.errors import InvalidArgumentError, warn
 from runmanager.tables.roots import experiments, is_experiment, nearest
 
@@ -86,13 +86,13 @@ def _load(path: Paths, build: Callable[[dict[str, list[RunResult]]], "pd.DataFra
     damaged: list[str] = []
     experiments: dict[str, list[RunResult]] = {}
     by_root: dict[Path, list[str]] = {}
-    for name, folder, runs in find_all(path):
+    for name, folder, runs, is_whole in find_all(path, damaged):
         by_root.setdefault(folder.parent, []).append(folder.name)
-        experiments[name] = _read_runs(folder, runs, damaged)
-        if runs is None:
-            note_results(folder, texts_of(experiments[name]))
-        for result in experiments[name] if runs is not None else ():
-            note_results(result.folder.path, texts_of([result]))
+        results = experiments[name] = [read_run(run, damaged) for run in runs]
+        for run in results if not is_whole else ():
+            note_results(run.folder.path, texts_of([run]))
+        if is_whole:
+            note_results(folder, texts_of(results))
     for root in by_root.keys() & {each.resolve() for each in _paths(path)}:
         note_results(root, sorted(by_root[root]))
     table = build(experiments)
@@ -114,7 +114,8 @@ def results_digest(path: Path) -> str:
     folders, run = _find(path)
     if path not in (*folders, run):
         return provenance.joined_digest(sorted(folder.name for folder in folders))
-    return provenance.joined_digest([*texts_of(_read_runs(folders[0], [run] if run else None, []))])
+    _, _, runs, _ = find_all(path, [])[0]
+    return provenance.joined_digest([*texts_of(map(read_run, runs))])
 
 
 def texts_of(runs: Iterable[RunResult]) -> Iterator[str]:
@@ -127,17 +128,15 @@ def texts_of(runs: Iterable[RunResult]) -> Iterator[str]:
 def read_results(path: Paths) -> tuple[list[tuple[str, list[RunResult]]], list[str]]:
     """Return the runs of each experiment under a path, even runs without a journal, and the damaged files."""
     damaged: list[str] = []
-    return [(name, _read_runs(folder, runs, damaged)) for name, folder, runs in find_all(path)], damaged
+    experiments = find_all(path, damaged)
+    return [(name, [read_run(run, damaged) for run in runs]) for name, _, runs, _ in experiments], damaged
 
 
 def warn_of(damaged: Sequence[str], path: Paths) -> None:
     """Warn once about damaged files; the warning points at the caller's caller."""
     if damaged:
-        more = f" and {len(damaged) - _MOST_NAMED} more" if len(damaged) > _MOST_NAMED else ""
-        named = "; ".join(damaged[:_MOST_NAMED]) + more
-        under = ", ".join(map(str, _paths(path)))
-        text = f"{len(damaged)} damaged under {under}, the rest is complete: {named}"
-        warn(printable(text))
+        under = listed(map(str, _paths(path)))
+        warn(f"{len(damaged)} damaged under {under}, the rest is complete: {listed(damaged, _MOST_NAMED)}")
 
 
 def _paths(path: Paths) -> list[Path]:
@@ -161,27 +160,22 @@ def _find(path: Path) -> tuple[list[Path], Path | None]:
     return experiments(path), None
 
 
-def find_all(path: Paths) -> list[tuple[str, Path, list[Path] | None]]:
-    """Return the experiments under paths: name, folder, and the folders of the selected runs (None: all)."""
-    folders: dict[Path, list[Path] | None] = {}
-    for one in _paths(path):
-        experiments, run = _find(one)
-        for folder in experiments:
-            runs = folders.get(folder, [])
-            folders[folder] = None if run is None or runs is None else [*runs, run]
-    counts = Counter(folder.name for folder in folders)
-    return [
-        (name_of(folder.name if counts[folder.name] == 1 else str(files.for_people(folder))), folder, runs)
-        for folder, runs in folders.items()
-    ]
+def find_all(path: Paths, damaged: list[str]) -> list[tuple[str, Path, list[RunFolder], bool]]:
+    """Return the experiments under paths: name, folder, the selected runs, and whether these are all."""
+    selected: dict[Path, list[Path]] = {}
+    for each in _paths(path):
+        folders, run = _find(each)
+        for folder in folders:
+            selected.setdefault(folder, []).append(run or folder)
+    counts = Counter(folder.name for folder in selected)
+    experiments = []
+    for folder, paths in selected.items():
+        name = folder.name if counts[folder.name] == 1 else str(files.for_people(folder))
+        runs = [run for run in read_runs(folder, damaged) if folder in paths or run.path in paths]
+        experiments.append((name_of(name), folder, runs, folder in paths))
+    return experiments
 
 
 def name_of(experiment: str) -> str:
     """Return the name of an experiment as valid UTF-8, which every table can hold."""
     return experiment.encode("utf-8", "backslashreplace").decode()
-
-
-def _read_runs(experiment: Path, runs: Collection[Path] | None, damaged: list[str]) -> list[RunResult]:
-    if runs is None:
-        return read_experiment(experiment, damaged)
-    return [read_run(folder, damaged) for folder in read_runs(experiment, damaged) if folder.path in runs]

@@ -5,6 +5,7 @@ import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -138,12 +139,11 @@ def path_of(run: Any) -> Path:
     """Return the path of a run that is given as a path or as a row of `load_runs`."""
     if isinstance(run, str | os.PathLike):
         return Path(run)
-    folder = getattr(run, "folder", None)  # attribute of a Series, a named tuple or a LoadedRun
-    if folder is None and hasattr(run, "get"):
-        folder = run.get("folder")
+    get = getattr(run, "get", partial(getattr, run))  # a row of pandas and a dict have `get`
+    folder = get("folder", None)
     if isinstance(folder, str | os.PathLike):
         return Path(folder)
-    numbers = run.get("runs") if hasattr(run, "get") else None
+    numbers = get("runs", None)
     if isinstance(numbers, tuple):  # the row is from `best`, and its setting has several runs
         which = f"this setting has {counted(len(numbers), 'run')}, {listed(numbers)}"
         raise InvalidArgumentError([f"{which}: load one of them, as load_run({numbers[0]!r})"])
@@ -178,5 +178,4 @@ def find_run(path: Path, damaged: list[str] | None = None) -> tuple[Path, RunFol
         if run.path.name == absolute.name or (is_number and run.number == int(path.name)):
             return experiment, run
     numbers = f"its runs are {runs[0].number} to {runs[-1].number}" if runs else "it has none"
-    hint = "" if is_number else nearest(path)
-    raise InvalidArgumentError(f"{path.parent} has no run {path.name!r}; {hint or numbers}")
+    raise InvalidArgumentError(f"{path.parent} has no run {path.name!r}; {nearest(path) or numbers}")

@@ -36,7 +36,7 @@ def no_runs(path: str | os.PathLike[str], what: str = "runs") -> str:
 def no_experiment(path: Path, asked: Path | None = None) -> str:
     """Return a message that the user's path `asked` is not an experiment, with existing experiments."""
     root = path if path.is_dir() and not is_experiment(path) else path.parent
-    folders = experiments(root) if root.is_dir() and not is_experiment(root) else []
+    folders = [folder for folder in experiments(root) if folder != root]
     if not folders:
         return f"{path} is no experiment, and none is beside it"
     names = listed((folder.name for folder in folders), _MOST_NAMES)

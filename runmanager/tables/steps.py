@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from runmanager.core import files, journal
-from runmanager.core.experiment import RunFolder, read_runs
+from runmanager.core.experiment import RunFolder
 from runmanager.core.goal import KEPT, Goal
 from runmanager.core.journal import Attempt
 from runmanager.core.outcome import LARGEST
@@ -82,11 +82,9 @@ def load_steps(runs: Any = "runs") -> "pd.DataFrame":
     parts: list[tuple[int, npt.NDArray[np.int64], list[Block]]] = []  # epoch, its steps, its blocks
     names: dict[str, None] = {}
     num_values = 0
-    for title, experiment, chosen in find_all(folders):
+    for title, _, selected, _ in find_all(folders, damaged):
         logged[title] = []
-        for run in read_runs(experiment, damaged):
-            if chosen is not None and run.path not in chosen:
-                continue
+        for run in selected:
             of_run = [
                 (epoch, np.unique(np.concatenate([steps for _, steps, _ in blocks])), blocks)
                 for epoch, blocks in sorted(read_steps(run, damaged).items())

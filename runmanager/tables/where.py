@@ -28,7 +28,6 @@ def select(runs: "pd.DataFrame", where: Sequence[str]) -> "pd.DataFrame":
        run    lr  status
     1    2  0.01  failed
     """
-    rows = list(range(len(runs)))
     for condition in where:
         match = _COMPARISON.fullmatch(condition)
         if not match:
@@ -39,16 +38,16 @@ def select(runs: "pd.DataFrame", where: Sequence[str]) -> "pd.DataFrame":
         given = re.sub(r"""^(["'])(.*)\1$""", r"\2", given)  # as pandas writes a text
         values = runs[name].tolist()
         is_text = _number(given) is None and given.lower() not in ("nan", "none")
-        there = runs[name].dropna().tolist()
-        if is_text and there and all(map(_is_number, there)):
+        there = runs[name].dropna()
+        if is_text and len(there) and all(map(_is_number, there)):
             raise InvalidArgumentError(
                 [f"where: column {name!r} holds numbers, got {given!r}: write {name}<0.1"]
             )
         if name == "status" and given not in {*Status, *values}:
             hint = did_you_mean(given, Status, "the statuses are")
             raise InvalidArgumentError([f"where: no status is {given!r}; {hint}"])
-        rows = [row for row in rows if _meets(values[row], sign, given)]
-    return runs.iloc[rows]
+        runs = runs.iloc[[row for row, value in enumerate(values) if _meets(value, sign, given)]]
+    return runs
 
 
 def check_columns(names: Iterable[str], columns: Iterable[Any]) -> None:
