@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 import pandas as pd
 
-from runmanager.answers.evidence import ERROR, Lead, differences, leads
+from runmanager.answers.evidence import ERROR, Lead, leads
 from runmanager.answers.ranking import (
     Ranking,
     axes_of,
@@ -208,21 +208,24 @@ def told_apart(runs: pd.DataFrame, experiments: Numbers) -> list[str]:
 
 
 def means_of(scores: Numbers) -> list[float]:
-    """Return the mean of each rival; if rivals lack different scores, compare each pair where both have one.
+    """Return the mean of each rival; if rivals lack different scores, compare them where several have one.
 
-    A value must not lead because it failed in the settings whose scores are low.
+    A value must not lead because it failed in the settings whose scores are low, nor because others did. Then
+    the means are the effects of the rivals beside those of the settings, by least squares.
     """
     means = [mean_of(each[np.isfinite(each)].tolist()) for each in scores]
-    there = np.isfinite(scores)
+    there = np.isfinite(scores).reshape(len(scores), scores[0].size if len(scores) else 0)
     patterns = {each.tobytes() for each in there if each.any()}
     if len(patterns) < 2:  # noqa: PLR2004 - all have the same
         return means
     middle = mean_of([mean for mean in means if math.isfinite(mean)])
-    for rival in range(len(scores)):
-        rows = [row[np.isfinite(row)] for row in differences(scores, rival)]
-        gaps = [mean_of(row.tolist()) for row in rows if len(row)]  # a rival differs from itself by 0
-        means[rival] = middle + mean_of(gaps) if gaps else math.nan
-    return means
+    numbers, sizes = np.where(there, scores.reshape(there.shape), 0.0), np.maximum(there.sum(axis=0), 1)
+    with np.errstate(over="ignore", invalid="ignore"):  # of huge numbers
+        gaps = np.where(there, numbers - numbers.sum(axis=0) / sizes, 0.0).sum(axis=1)
+        effects = np.linalg.pinv(np.diag(there.sum(axis=1)) - (there / sizes) @ there.T) @ gaps
+    return [
+        middle + effect if any(each) else math.nan for each, effect in zip(there, effects.tolist(), strict=True)
+    ]
 
 
 def _order_of(runs: pd.DataFrame, axes: Sequence[str]) -> Numbers:

@@ -821,3 +821,21 @@ def test_a_ranking_says_that_the_last_value_counts(tmp_path):
 
     assert "the last value of each run counts" in show(best(load_runs(tmp_path))).caption
     assert "the last value of each run counts" in command("best", tmp_path / "e").err
+
+
+def test_a_value_that_fails_almost_everywhere_does_not_decide_which_other_value_leads(tmp_path):
+    def scores(run):
+        if run.lr == 1 and (run.width, run.dropout) != (8, 0.0):
+            raise ValueError("no")
+        steep = 8 if (run.lr, run.width) == (0.1, 8) else 1
+        return {"f1": {1: 0.3, 0.1: 0.5, 0.01: 0.522}[run.lr] + 0.001 * run.width * steep + run.dropout}
+
+    grid = {"lr": [1, 0.1, 0.01], "width": [8, 16, 32], "dropout": [0.0, 0.1, 0.2]}
+    execute(tmp_path, grid, scores, goal="max:f1")
+    runs = load_runs(tmp_path)
+
+    page = text_of(parse(write_report(tmp_path / "e", tmp_path / "page.html")))
+
+    assert "0.01 vs 0.1: +0.003333" in show(compare(runs, "lr")).caption
+    assert str(verdict(runs, "lr")).startswith("lr=0.01 leads the other 2 values of lr, but")
+    assert "All else equal, 0.01 has the highest f1 on average: 0.6" in page
