@@ -2,6 +2,7 @@
 
 import ast
 import contextlib
+import copy
 import copyreg
 import functools
 import hashlib
@@ -13,12 +14,13 @@ import re
 import symtable
 import sys
 import types
+from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Any
 
-from runmanager.core.provenance import digest_of_file, files_digest, versions
+from runmanager.core.provenance import digest_of_file, files_digest, joined_digest, versions
 from runmanager.core.run import Run
 from runmanager.core.state import RunResult
 from runmanager.core.task import Fingerprint
@@ -26,28 +28,21 @@ from runmanager.core.values import full_name, key_of, plain
 from runmanager.tables.loading import results_digest
 from runmanager.user_code import is_users_file
 
-MOST_BYTES = 1 << 30
-"""The maximum number of bytes of an array that is compared as a whole; a larger array is sampled evenly."""
-
-_MOST_OBJECTS = 10**6  # maximum number of objects in a value
 _MOST_NESTED = 100
 _MOST_ITEMS = 50  # maximum number of items that are compared under names of their own
 _MOST_TEXT = 1000  # maximum number of characters of a value in another one
 _MOST_SHOWN = 80  # maximum number of shown characters of a value
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _CODE = (type, types.FunctionType, types.BuiltinFunctionType)
+_BRACKETS: Mapping[type, tuple[str, str]] = {list: ("[", "]"), tuple: ("(", ")"), dict: ("{", "}")}
+_CONTAINERS: tuple[type[Sized], ...] = (*_BRACKETS, set, frozenset)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _DEFINITIONS = (*_FUNCTIONS, ast.ClassDef)
-_IMPORTS: tuple[type[ast.AST], ...] = (ast.Import, ast.ImportFrom)
+_IMPORTS = (ast.Import, ast.ImportFrom)
 _BLOCKS = (ast.If, ast.Try, ast.TryStar, ast.Match, ast.ExceptHandler, ast.match_case)
 _OUTSIDE = (*_IMPORTS, *_DEFINITIONS, ast.Expr)  # what first binds a name that no statement assigns
 _LOOPS = (ast.For, ast.While, ast.With)
-_LAMBDA = "<lambda>"
-_BRACKETS: Mapping[type, tuple[str, str]] = {list: ("[", "]"), tuple: ("(", ")"), dict: ("{", "}")}
-_CONTAINERS: tuple[type[Sized], ...] = (*_BRACKETS, set, frozenset)
 _CLOCKS, _UNSEEDED = "a clock", "random: give it a seed"
-_PARTLY = {"weights", "size"}
-"""Reasons why only a part of a value is compared."""
 
 # what may be a secret: by its name, or a long word
 _KEY = re.compile(r"(?i:key|token|secret|pass|auth|credential|url|://)|[^\s,'\"()\[\]{}]{24,}")
@@ -67,46 +62,40 @@ _OPENS = re.compile(
     r"|ImageFolder\(|check_output\(|parse_args\(|getenv\(|environ\.get\(|(environ|argv)\[[^]]*\](?! =))"
 )
 _SOURCES: dict[tuple[object, ...], "Source"] = {}
-"""Sources by file and id of a module's spec, which their values keep unique, or by the cells of a notebook."""
+"""Sources by file, id of a module's spec, which their values keep unique, and the cells of a notebook."""
 
-_BY_RUNS: dict[tuple[str, str], tuple[str, str | None]] = {}
-"""Module of `train` and a name -> the value that runs in this process have left, and any before them."""
+_BY_RUNS: dict[tuple[Any, str], tuple[str | None, str]] = {}
+"""Module of `train` and a name -> the value before the last runs in this process, if any, and after them."""
 
 
-def fingerprint(train: Callable[..., Any], data: Any = None, runs: Iterable[Run] = ()) -> Fingerprint:
+def fingerprint(train: Callable[..., Any], data: Any = None, runs: Sequence[Run] = ()) -> Fingerprint:
     """Compute the fingerprint of a training function, of its data, and of the hyperparameters of runs."""
-    of_data = Reached(is_data=True, most_objects=sys.maxsize)
+    reached, of_data = Reached(), Reached()
     if data is not None:
-        of_data.texts |= _files_of(data)
+        of_data.is_data, of_data.most_objects, of_data.texts = True, sys.maxsize, _files_of(data)
         of_data.reach("data", data)
-    reached = Reached(data=set() if of_data.named else {*of_data.texts})
+    reached.data = set() if of_data.named else {*of_data.texts}
     reached.reach("train", train)
-    runs = list(runs)
+    hyperparameters: dict[str, str] = {}
     for kind in {type(vars(run)["config"]) for run in runs if "config" in vars(run)}:
         reached.reach("config", kind)
-    source = reached.statements | reached.code
-    hyperparameters: dict[str, str] = {}
-    for value in itertools.chain.from_iterable(runs):
-        if type(value) not in _PLAIN and (key := key_of(value)) not in hyperparameters:
-            part = reached.branch().reach("value", value)
-            hyperparameters[key] = part.digest() if part.code else ""
-            source |= part.statements | part.code
-    values: dict[str, str] = {}
+    objects = {key_of(value): value for run in runs for value in run if type(value) not in _PLAIN}
+    for key, value in objects.items():
+        part = reached.branch().reach("value", value)
+        reached.source |= part.source
+        if part.code:
+            hyperparameters[key] = part.digest()
+    values: dict[str, str | None] = {}
     for name, text in reached.values.items():
-        of_runs = (str(getattr(train, "__module__", "")), name)
-        left, before = _BY_RUNS.get(of_runs, ("", None))
-        if text != left:  # the user's, who may also set it to the one left later
-            _BY_RUNS.pop(of_runs, None)
-            before = text
-        if before is not None:
-            values[name] = before
+        before, left = _BY_RUNS.get((getattr(train, "__module__", ""), name), (text, text))
+        values[name] = before if text == left else text
     kinds: dict[str, Mapping[str, str]] = {
-        "code": {name: short_hash(text) for name, text in reached.code.items()},
-        "statements": {name: short_hash(text) for name, text in reached.statements.items()},
-        "values": values,
-        "hyperparameters": {key: digest for key, digest in hyperparameters.items() if digest},
+        "code": reached.code,
+        "statements": reached.statements,
+        "values": {name: text for name, text in values.items() if text is not None},
+        "hyperparameters": hyperparameters,
         "files": _rest_of_files(reached),
-        "source": {"text": "\n\n".join(f"# %% {name}\n{text}" for name, text in source.items()) + "\n"},
+        "source": {"text": "\n\n".join(f"# %% {name}\n{text}" for name, text in reached.source.items()) + "\n"},
         "named": {**of_data.named, **reached.named},
         "versions": versions(),
     }
@@ -116,48 +105,46 @@ def fingerprint(train: Callable[..., Any], data: Any = None, runs: Iterable[Run]
 def note_changes_by_runs(train: Callable[..., Any], before: Fingerprint) -> None:
     """From now on, count what runs in this process have left in a value as the value from before them."""
     for name, text in Reached().reach("train", train).values.items():
-        # what was data= then is not new
-        if (old := before["values"].get(name, text if "data" in before else None)) != text:
-            _BY_RUNS[str(getattr(train, "__module__", "")), name] = text, old
+        old = before["values"].get(name, text if "data" in before else None)  # what was data= then is not new
+        _BY_RUNS[getattr(train, "__module__", ""), name] = old, text
 
 
 class Source:
-    """The statements of a file, a notebook or a function: what they assign, and what differs at each start.
+    """The statements of a file, a notebook or a function.
 
     Attributes:
-        bindings: Name -> the statements that assign it, its items or its attributes.
-        fresh: Name -> item or attribute -> why it differs at each start; "" is the whole, "*" the texts in it.
+        bindings: Name -> the statements that assign it, each with the item or attribute that it assigns, "" for
+            all and "*" for the texts in it, and with the reason if it differs at each start.
     """
 
-    is_seeded = False
-
     def __init__(
-        self, values: Mapping[str, Any], body: Iterable[ast.stmt], outer: "Source | None" = None
+        self, values: Mapping[str, Any], body: Iterable[ast.AST], outer: "Source | None" = None
     ) -> None:
         self.values, self.body = values, [*body]
-        self.bindings: dict[str, list[ast.stmt]] = {}
-        self.fresh: dict[str, dict[str, str]] = {}
+        self.bindings: ChainMap[str, list[tuple[ast.stmt, str, str]]] = ChainMap()
+        self.is_seeded = False
         if outer:
-            self.is_seeded = outer.is_seeded
-            self.bindings |= {name: [*nodes] for name, nodes in outer.bindings.items()}
-            self.fresh |= {name: {**parts} for name, parts in outer.fresh.items()}
+            self.bindings, self.is_seeded = outer.bindings.new_child(), outer.is_seeded
         whole = {*self.body}  # a statement in a block may be skipped
         for node in _simple(self.body):
-            text = "" if isinstance(node, (*_DEFINITIONS, *_IMPORTS)) else unparsed(node)
+            text = "" if isinstance(node, _DEFINITIONS) else unparsed(node)
             self.is_seeded |= "seed(" in text
-            parts = {name for name, part in _assigned(node) if part}  # self.n = n takes nothing from self
-            words = {*re.findall(r"\w+", text)} - parts
-            causes = [why for word in words for why in self.fresh.get(word, {}).values()]
+            targets = [*_assigned(node)]
+            # self.n = n takes nothing from self
+            words = {*re.findall(r"\w+", text)} - {name for name, part in targets if part}
+            causes = {why for word in words for why in self.fresh(word).values()}
             why = _CLOCKS if _CLOCK.search(text) else ""
-            if _UNSEEDED in causes or (not why and not self.is_seeded and _RANDOM.search(text)):
+            if _UNSEEDED in causes or (_RANDOM.search(text) and not self.is_seeded):
                 why = _UNSEEDED
-            for name, part in _assigned(node):
-                if not part and node in whole and not isinstance(node, ast.AugAssign):
-                    self.bindings[name] = []
-                    self.fresh.pop(name, None)
-                self.bindings.setdefault(name, []).append(node)
-                if why or causes:
-                    self.fresh.setdefault(name, {})[part.strip("*") if why else part or "*"] = why or _CLOCKS
+            for name, part in targets:
+                is_new = not part and node in whole and not isinstance(node, ast.AugAssign)
+                before = [] if is_new else self.bindings.get(name, [])
+                item = part.strip("*") if why else part or "*"
+                self.bindings[name] = [*before, (node, item, why or (_CLOCKS if causes else ""))]
+
+    def fresh(self, name: str) -> dict[str, str]:
+        """Return the items and attributes of a value that differ at each start, and why."""
+        return {item: why for _, item, why in self.bindings.get(name, ()) if why}
 
     @functools.cached_property
     def definitions(self) -> dict[str, list[Any]]:
@@ -165,35 +152,21 @@ class Source:
         definitions: dict[str, list[Any]] = {}
         for node in itertools.chain.from_iterable(map(ast.walk, self.body)):
             if isinstance(node, (*_DEFINITIONS, ast.Lambda)):
-                definitions.setdefault(getattr(node, "name", _LAMBDA), []).append(node)
+                definitions.setdefault(getattr(node, "name", "<lambda>"), []).append(node)
         return definitions
 
-    def inside(self, names: Sequence[str], values: Mapping[str, Any]) -> "Source":
-        """Return the statements around a function or class that is defined in functions of these names."""
-        nodes = [
-            node for name in names for node in self.definitions.get(name, ()) if isinstance(node, _FUNCTIONS)
-        ]
-        body = itertools.chain.from_iterable(node.body for node in nodes)
-        return Source({**self.values, **values}, body, outer=self)
-
     @functools.cached_property
-    def effects(self) -> list[ast.stmt]:
-        """The statements before a grid that call functions but of own values, or set attributes of modules."""
-        effects: list[ast.stmt] = []
-        bodies: list[Any] = [self.body]
-        for body in bodies:
-            node: Any
-            for node in _simple(body):
-                is_start, is_definition = _STARTS.search(unparsed(node)), isinstance(node, _DEFINITIONS)
-                if is_start and not is_definition:
-                    break
-                if is_start or isinstance(node, _LOOPS):
-                    bodies.append(node.body)
-                elif not is_definition:
-                    roots = {name for name, part in _assigned(node) if part and name != "print"}
-                    firsts = [self.bindings.get(name, [node])[0] for name in roots]
-                    effects += [node] if any(isinstance(first, _OUTSIDE) for first in firsts) else []
-        return effects
+    def outline(self) -> tuple[list[Any], list[ast.stmt]]:
+        """The definitions before a grid, and the statements that call functions or set attributes of others."""
+        definitions, effects = [], []
+        for node in _before_grid(self.body):
+            roots = {name for name, part in _assigned(node) if part and name != "print"}
+            firsts = [self.bindings.get(name, [(node,)])[0][0] for name in roots]
+            if isinstance(node, _DEFINITIONS):
+                definitions.append(node)
+            elif any(isinstance(first, _OUTSIDE) for first in firsts):
+                effects.append(node)
+        return definitions, effects
 
 
 Home = tuple[str, Source]
@@ -204,18 +177,17 @@ Home = tuple[str, Source]
 class Reached:
     """The code, statements and values that are reached from a function, a hyperparameter or data."""
 
+    is_data = is_exact = False
+    most_bytes = 1 << 30  # of an array that is compared as a whole; a larger array is sampled evenly
+    most_objects = 10**6  # in a list, set or mapping
+
     data: set[int] = field(default_factory=set)  # ids of what data= compares
-    # definitions of files that are reached, also from other hyperparameters
-    roots: set[tuple[int, str]] = field(default_factory=set)
     homes: dict[int, Home] = field(default_factory=dict)  # computed for the first imported value
     seen: set[object] = field(default_factory=set)
-    is_data: bool = False
-    is_exact: bool = False
-    most_bytes: int = field(default_factory=lambda: MOST_BYTES)
-    most_objects: int = field(default_factory=lambda: _MOST_OBJECTS)
     code: dict[str, str] = field(default_factory=dict)
     statements: dict[str, str] = field(default_factory=dict)
     values: dict[str, str] = field(default_factory=dict)
+    source: dict[str, str] = field(default_factory=dict)
     named: dict[str, str] = field(default_factory=dict)  # what is not compared -> why
     texts: dict[int, str] = field(default_factory=dict)
     blind: set[str] = field(default_factory=set)  # reasons why parts of the present value are not compared
@@ -224,7 +196,9 @@ class Reached:
 
     def branch(self) -> "Reached":
         """Return an object for what is reached beyond this one."""
-        return Reached(self.data, self.roots, self.homes, {*self.seen})
+        branch = Reached()
+        branch.data, branch.homes, branch.seen = self.data, self.homes, {*self.seen}
+        return branch
 
     def digest(self) -> str:
         """Return a hash of everything."""
@@ -240,140 +214,117 @@ class Reached:
                 self._read_part(part)
         return self
 
-    def read(self, name: str, value: Any, home: Home | None = None) -> None:  # noqa: C901 - one thought
-        """Compare a value; of a mapping, a partial or an object, compare each item under its own name."""
+    def read(self, name: str, value: Any, home: Home | None = None, attribute: str = "") -> None:  # noqa: C901 - one thought
+        """Compare a value, or one of its attributes; items and attributes count under names of their own."""
+        if isinstance(value, types.MethodType):
+            self.text(value.__func__)
+            value = value.__self__
         is_data = id(value) in self.data and not isinstance(value, tuple)  # equal tuples may be one object
-        is_left_out = value is os.environ or isinstance(value, types.ModuleType)
-        if is_data or is_left_out or (name, id(value)) in self.seen:
+        key = name, id(value), attribute
+        if is_data or value is os.environ or key in self.seen:
             return
-        self.seen.add((name, id(value)))
+        self.seen.add(key)
         self._alive.append(value)
         root, source = home or ("", _NOWHERE)
-        fresh, text = source.fresh.get(root, {}), self.text(value)
-        ignored = _IMPORTS
-        if _is_code(value):
-            ignored += _LOOPS if scope_of(inspect.unwrap(value)) is None else (*_LOOPS, *_DEFINITIONS)
-        nodes = [node for node in source.bindings.get(root, ()) if not isinstance(node, ignored)]
-        if isinstance(value, types.MethodType):
-            value = value.__self__
-        items = _items(value)
-        if items is None or "" in fresh or text.startswith("<"):
+        fresh, items = source.fresh(root), _items(value)
+        if not items or "" in fresh:
             items = {"": value}
+        elif attribute in items:
+            items = {attribute: items[attribute]}
         else:
             _add(self.values, name, f"{type(value).__name__}({', '.join(items)})")
+        self.text(type(value))
+        ignored: tuple[type[ast.AST], ...] = _IMPORTS
+        if _is_code(value):
+            ignored += (*_LOOPS, *(_DEFINITIONS if scope_of(inspect.unwrap(value)) else ()))
+        assigning = source.bindings.get(root, ())
+        statements = [(node, part) for node, part, _ in assigning if not isinstance(node, ignored)]
         for item, inside in items.items():
-            label, why = f"{name}.{item}".rstrip("."), fresh.get(item, "")
-            if fresh and not (why or item):
-                why = next(iter(fresh.values()))
-            elif isinstance(inside, str):
+            label, text, blind = f"{name}.{item}".rstrip("."), self.text(inside), self.blind
+            why = fresh.get(item, "") if item else next(iter(fresh.values()), "")
+            if isinstance(inside, str):
                 why = why or fresh.get("*", "")
-            text, blind = self.text(inside), {why} if why else self.blind
             if why:
-                text = f"<{full_name(type(inside))}>"
+                text, blind = f"<{full_name(type(inside))}>", {why}
             # shortened for the journal, with a hash in place of possible keys
             elif len(text) > _MOST_SHOWN or (_KEY.search(f"{label} {text}") and re.search("['\"]", text)):
                 text = f"a value with hash {short_hash(text)[:8]}"
             _add(self.values, label, text)
             if blind - {_CLOCKS}:
                 self.named[label] = ", ".join(sorted(blind))
-            if nodes and (blind or _is_code(value)):  # step = scaled(step, 2)
+            if blind or _is_code(value):  # step = scaled(step, 2)
                 # args.folder = f"runs/{time()}" says nothing about the rest of args
-                of_item = [node for node in nodes if item and (root, item) in _assigned(node)]
-                self.read_source(self.statements, root, of_item if why and of_item else nodes, source)
+                nodes = [node for node, part in statements if part == item or not (why and item)]
+                self.read_source(self.statements, root, nodes, source)
 
     def read_source(self, texts: dict[str, str], name: str, nodes: Iterable[ast.AST], source: Source) -> None:
         """Compare statements, functions or classes, and what they read by name."""
         text = "\n".join(dict.fromkeys(map(unparsed, nodes)))
-        if (name, text, id(source)) in self.seen:
-            return
-        self.seen.add((name, text, id(source)))
-        self._alive.append(source)
-        _add(texts, name, text)
-        if opened := _OPENS.search(text):
-            self.named[name] = f"what {opened[1].partition('(')[0]}() reads"
-        self.read_names(names_read(text), source)
+        if text and (name, text, source) not in self.seen:
+            self.seen.add((name, text, source))
+            _add(self.source, name, text)
+            _add(texts, name, short_hash(text))
+            if opened := _OPENS.search(text):
+                self.named[name] = f"what {opened[1].partition('(')[0]}() reads"
+            self.read_names(names_read(text), source)
 
     def read_names(self, chains: Iterable[str], source: Source) -> None:
         """Compare what is read by names, with the attributes that are read of them."""
         for name, _, attributes in (chain.partition(".") for chain in chains):
-            value, nodes = source.values.get(name), source.bindings.get(name, ())
-            if name not in source.values:  # of an outer function, whose inner ones do not use it
-                if nodes:
-                    self.read_source(self.statements, name, nodes, source)
-            elif isinstance(value, types.ModuleType):
+            value, nodes = source.values.get(name), [node for node, *_ in source.bindings.get(name, ())]
+            if isinstance(value, types.ModuleType):
                 inner = scope_of(value)
-                if inner and (id(value), attributes) not in self.seen:
-                    self.seen.add((id(value), attributes))
-                    names = [name for name in inner.bindings if name in inner.values]
-                    self.read_names([attributes] if attributes else names, inner)
-            elif not name.startswith("__"):
+                if inner and (value, attributes) not in self.seen:
+                    self.seen.add((value, attributes))
+                    self.read_names([attributes] if attributes else inner.bindings, inner)
+            elif name in source.values and not name.startswith("__"):
                 home, is_of_library = (name, source), isinstance(value, type) and not scope_of(value)
                 if not is_of_library and (not nodes or isinstance(nodes[0], _IMPORTS)):
                     self.homes.update({} if self.homes else _homes_of_values())
                     home = self.homes.get(id(value), home)
-                first, items = attributes.partition(".")[0], _items(value) or {}
-                fresh = home[1].fresh.get(home[0], {}).keys()
-                if first in items and not {first, "", "*"} & fresh:
-                    self.text(type(value))
-                    self.read(f"{name}.{first}", items[first], None if fresh else home)
-                else:
-                    self.read(name, value, home)
+                self.read(name, value, home, attributes.partition(".")[0])
+            else:  # of an outer function, whose inner ones do not use it
+                self.read_source(self.statements, name, nodes, source)
 
-    def _read_part(self, part: Any) -> None:  # noqa: C901 - one for each kind of part
-        """Compare the source of a function or a class, what it reads, and the attributes of a function."""
+    def _read_part(self, part: Any) -> None:
+        """Compare the source of a function or a class, what it reads, and what is set on it."""
         source, code = scope_of(part), part.__code__ if isinstance(part, types.FunctionType) else None
-        # the name of the code, as functools.wraps copies the other
-        name = code.co_qualname if code else getattr(part, "__qualname__", "")
-        members = {**getattr(part, "__dict__", {})}
-        if isinstance(part, type):  # what is assigned outside it, as by setattr, has no statement
-            fresh = fresh_attributes(part) | (source or _NOWHERE).fresh.get(name, {}).keys()
-            members = {
-                member: value for member, value in members.items()
-                if member not in fresh and isinstance(value, _PLAIN + _CONTAINERS)
-            }  # fmt: skip
-        for member, value in members.items():
-            if member == "__wrapped__":
-                self._waiting.append(value)
-            elif not member.startswith("_"):
-                self.read(f"{name}.{member}", value)
         if not source:  # a function of a library that calls one of the user
-            for cell, inside in _cells(part).items() if code else ():
-                if isinstance(inside, _CODE) and scope_of(inside):
-                    self.read(cell, inside)
+            for value in _cells(part).values() if code and code.co_freevars else ():
+                if isinstance(value, (*_CODE, dict)):  # such as the functions of singledispatch
+                    self.text(value)
             return
-        names = name.split(".")
-        self.roots.add((id(source), names[0]))
-        nodes = source.definitions.get(names[-1], [])
+        # the name of the code, as functools.wraps copies the other
+        name: str = code.co_qualname if code else part.__qualname__
+        fresh = fresh_attributes(part) | source.fresh(name).keys()
+        for member, value in [*vars(part).items()]:  # what setattr has set has no statement
+            is_plain = isinstance(value, _PLAIN + _CONTAINERS) and not member.startswith("_")
+            if is_plain and member not in fresh:
+                self.read(f"{name}.{member}", value)
+        outer, _, last = name.rpartition(".")
+        nodes = source.definitions.get(last, [])
         if code:
-            lines = [[*getattr(node, "decorator_list", ()), node][0].lineno for node in nodes]
-            nodes = [node for node, line in zip(nodes, lines, strict=True) if line == code.co_firstlineno]
+            parts = [(node, [node, *getattr(node, "decorator_list", ())]) for node in nodes]
+            nodes = [
+                node for node, starts in parts if code.co_firstlineno in [start.lineno for start in starts]
+            ]
             if not nodes:
                 self.named[name] = "source"
-        if "<locals>" in names:
-            source = source.inside(names[:-1], _cells(part))
+        if outer.endswith("<locals>"):
+            source = copy.copy(_inside(source, outer))
+            source.values = {**source.values, **_cells(part)}
         self.read_source(self.code, name, nodes, source)
 
-    def text(self, value: Any, depth: int = 0) -> str:  # noqa: C901 - one for each kind of value
+    def text(self, value: Any, depth: int = 0) -> str:
         """Return the content of a value as text; note in `blind` why parts of it are missing."""
         if depth == 0:
             self.blind = set()
-        if type(value) not in _BRACKETS:
-            with contextlib.suppress(RuntimeError, NotImplementedError):  # a tensor without elements
-                value = plain(value)
-            if type(value) in _PLAIN:  # most objects of a long value
-                return repr(value)
-            if isinstance(value, types.MethodType):
-                value = [value.__func__, value.__self__]
-            elif isinstance(value, types.MappingProxyType):
-                value = {**value}
-            if isinstance(value, PurePath):
-                return self.texts.get(id(value), str(value))
-            if full_name(type(value)) == "torch.device":
-                return "device"  # any
-            if _is_code(value):
-                part = inspect.unwrap(value)
-                self._waiting.append(value)
-                return part.__qualname__ if scope_of(part) else full_name(part)
+        if type(value) in _PLAIN:  # most objects of a long value
+            return repr(value)
+        if _is_code(value):
+            part = inspect.unwrap(value)
+            self._waiting += [value, part]
+            return part.__qualname__ if scope_of(part) else full_name(part)
         if id(value) in self.texts:
             return self.texts[id(value)]
         self._alive.append(value)
@@ -381,54 +332,62 @@ class Reached:
         try:
             text = self._content(value, depth + 1)
         except Exception:  # noqa: BLE001 - a lock, an open file; an exception of a user's class
-            self.blind.add("size" if isinstance(value, _CONTAINERS) else type(value).__name__)
-            text = ""
-        if not text or (
-            self.blind - _PARTLY and not isinstance(value, _CONTAINERS) and not scope_of(type(value))
-        ):
-            text = f"<{full_name(type(value))} of {len(value) if isinstance(value, _CONTAINERS) else 1}>"
+            is_container = isinstance(value, _CONTAINERS)
+            self.blind.add("size" if is_container else type(value).__name__)
+            text = f"<{full_name(type(value))} of {len(value) if is_container else 1}>"
         self.texts[id(value)] = text = text if len(text) <= _MOST_TEXT else short_hash(text)
         if self.blind:
             del self.texts[id(value)]  # to be named wherever it occurs
         self.blind |= blind
         return text
 
-    def _content(self, value: Any, depth: int) -> str:
+    def _content(self, value: Any, depth: int) -> str:  # noqa: C901 - one for each kind of value
         """Return what pickle would store of an object, as text that is the same in every process."""
-        kind, items = type(value), _items(value, is_exact=self.is_exact)
+        value = plain(value)
+        kind: Any = type(value)
         is_moved = hasattr(kind, "__next__") and not self.is_exact  # runs draw from an iterator
-        if (
-            is_moved
-            or depth > _MOST_NESTED
-            or (isinstance(value, _CONTAINERS) and len(value) > self.most_objects)
-        ):
+        is_long = isinstance(value, _CONTAINERS) and len(value) > self.most_objects
+        if is_moved or is_long or depth > _MOST_NESTED:
             raise RecursionError
+        if kind in _PLAIN:
+            return repr(value)
+        if isinstance(value, PurePath):
+            return str(value)
+        if full_name(kind) == "torch.device":
+            return "device"  # any
         if hasattr(kind, "untyped_storage") or hasattr(kind, "__array_interface__"):
             return self._array(value, depth)
-        if kind is dict or items is not None:
-            items = value if items is None else items
-            texts = [f"{self.text(key, depth)}: {self.text(item, depth)}" for key, item in items.items()]
-        elif kind in (list, tuple):
+        if kind is dict:
+            texts = [f"{self.text(key, depth)}: {self.text(item, depth)}" for key, item in value.items()]
+        elif kind in _CONTAINERS:
             texts = [self.text(item, depth) for item in value]
-        elif kind in (set, frozenset):
-            texts = sorted(self.text(item, depth) for item in value)
         else:
             reduce = copyreg.dispatch_table.get(kind)
             reduced: Any = reduce(value) if reduce else value.__reduce_ex__(4)
-            parts = [reduced] if isinstance(reduced, str) else [part for part in reduced if part is not None]
-            texts = [self.text([*part] if hasattr(part, "__next__") else part, depth) for part in parts]
+            fresh = () if self.is_exact else fresh_attributes(kind)
+            texts = []
+            for part in [reduced] if isinstance(reduced, str) else reduced:
+                content = [*part] if hasattr(part, "__next__") else part
+                if type(part) is dict:
+                    content = {name: item for name, item in part.items() if name not in fresh}
+                texts.append(self.text(content, depth))
+            # of an object of a library, a lock hides the rest
+            if self.blind - {"weights", "size"} and not scope_of(kind):
+                raise TypeError
+        if kind in (set, frozenset):
+            texts.sort()
         opening, closing = _BRACKETS.get(kind, (f"{self.text(kind, depth)}(", ")"))
         return f"{opening}{', '.join(texts)}{closing}"
 
     def _array(self, value: Any, depth: int) -> str:
-        kind = f"{type(value).__name__}({str(value.dtype).removeprefix('torch.')}, {list(value.shape)}"
-        if getattr(value, "requires_grad", False) and not self.is_data:
+        kind = f"{type(value).__name__}({value.dtype}, {list(value.shape)}"
+        is_tensor = hasattr(value, "untyped_storage")
+        if is_tensor and value.requires_grad and not self.is_data:
             self.blind.add("weights")  # random, and changed by training
             return f"{kind})"
-        is_tensor = hasattr(value, "untyped_storage")
         if not is_tensor and value.dtype.hasobject:
             return f"{kind}, {self.text(value.tolist(), depth)})"
-        flat = value.detach().to_dense().resolve_conj().resolve_neg() if is_tensor else value
+        flat = value.detach().to_dense() if is_tensor else value
         flat = flat.reshape(-1)
         step = max(1, -(-flat.nbytes // self.most_bytes))
         self.blind |= {"size"} if step > 1 else set()
@@ -442,9 +401,8 @@ class Reached:
 
 def scope_of(part: Any) -> Source | None:
     """Return the statements of a user's module, or of that of a function or class; None of others."""
-    code = part.__code__ if isinstance(part, types.FunctionType) else None
     values: Any = {}
-    if code:
+    if isinstance(part, types.FunctionType):
         values = part.__globals__  # do not use sys.modules, as the module might not be imported
     elif isinstance(part, type):
         values = vars(sys.modules.get(part.__module__, ast))
@@ -453,11 +411,9 @@ def scope_of(part: Any) -> Source | None:
     file = values.get("__file__") or ""
     if not (is_users_file(file) if file else values and getattr(part, "__module__", "") == "__main__"):
         return None
-    cells = tuple(values.get("In") or ()) if not file else ()
-    if code and not cells and (not file or code.co_filename.startswith("<")):
-        file = code.co_filename
+    cells = () if file else values.get("In", ())
     # the file as it was when the module was imported, the notebook up to the executed cell
-    key = cells or (file, id(values.get("__spec__") or values))
+    key = (file, id(values.get("__spec__") or values), *cells)
     if key not in _SOURCES:
         linecache.checkcache(file)
         nodes = [node for text in cells or ["".join(linecache.getlines(file, values))] for node in _body(text)]
@@ -468,20 +424,20 @@ def scope_of(part: Any) -> Source | None:
 
 
 @functools.lru_cache(maxsize=1024)
-def fresh_attributes(kind: type) -> set[str]:
+def fresh_attributes(kind: Any) -> set[str]:
     """Return the attributes that the user's class assigns from a clock, a process id or random numbers."""
     attributes: set[str] = set()
-    for base in kind.__mro__:
+    for base in getattr(kind, "__mro__", ()):
         source = scope_of(base)
         for node in source.definitions.get(base.__name__, ()) if source else ():
-            statements = [inner for inner in ast.walk(node) if isinstance(inner, (ast.Assign, ast.AnnAssign))]
-            for parts in Source({}, statements).fresh.values():
-                attributes |= {part for part in parts if part.strip("*")}
-            attributes |= {*Source({}, node.body).fresh}
+            inner = Source({}, ast.walk(node))
+            for name in inner.bindings:
+                if fresh := inner.fresh(name):
+                    attributes |= {*fresh, *({name} & vars(base).keys())}
     return attributes
 
 
-# the cache compares nodes by identity, as every launch of a grid requests the same nodes
+# nodes are compared by identity, as every launch of a grid requests the same nodes
 @functools.lru_cache(maxsize=1 << 16)
 def unparsed(node: ast.AST) -> str:
     """Return the text of a node."""
@@ -497,19 +453,16 @@ def names_read(text: str) -> tuple[str, ...]:
     """
     tables, free = [symtable.symtable(text, "source", "exec")], set()
     for table in tables:
-        is_outside = table.get_type() == "module"
-        symbols = [symbol for symbol in table.get_symbols() if symbol.is_referenced()]
-        free |= {symbol.get_name() for symbol in symbols if is_outside or symbol.is_global()}
+        symbols = [symbol for symbol in table.get_symbols() if symbol.is_referenced() and symbol.is_global()]
+        free |= {symbol.get_name() for symbol in symbols}
         tables += table.get_children()
     chains, inner = set(), set()
-    for node in [*ast.walk(ast.parse(text))]:  # an attribute comes before what it is of
+    for node in ast.walk(ast.parse(text)):  # an attribute comes before what it is of
         if isinstance(node, ast.Attribute):
             inner.add(node.value)
-        elif not isinstance(node, ast.Name) or isinstance(node.ctx, ast.Store):
-            continue
-        chain = re.match(r"[\w.]+", ast.unparse(node)) if node not in inner else None
-        chains |= {chain[0]} if chain and chain[0].partition(".")[0] in free else set()
-    return tuple(sorted(chains))
+        if isinstance(node, (ast.Attribute, ast.Name)) and node not in inner:
+            chains |= {*re.findall(r"^[\w.]+", ast.unparse(node))}
+    return tuple(sorted(chain for chain in chains if chain.partition(".")[0] in free))
 
 
 def short_hash(content: str) -> str:
@@ -518,29 +471,59 @@ def short_hash(content: str) -> str:
 
 
 def _rest_of_files(reached: Reached) -> dict[str, str]:
-    """Return hashes of the definitions and statements of the user's files that `train` does not reach."""
-    rest: dict[str, str] = {}
+    """Return hashes of the definitions and statements of the user's files that no run reaches."""
+    rest, texts = {}, {*reached.source.values()}
     for source in filter(None, map(scope_of, [*sys.modules.values()])):
+        definitions, effects = source.outline
         module = source.values["__name__"]
-        for name, nodes in source.bindings.items():
-            text = unparsed(nodes[-1]) if isinstance(nodes[-1], _DEFINITIONS) else ""
-            if text and (id(source), name) not in reached.roots and not _STARTS.search(text):
-                rest[f"{name} in {module}"] = short_hash(text)
-        if source.effects:
+        for node in definitions:
+            if unparsed(node) not in texts:
+                rest[f"{node.name} in {module}"] = short_hash(unparsed(node))
+        if effects:
             part = reached.branch()
-            part.read_source(part.statements, "", source.effects, source)
+            part.read_source(part.statements, "", effects, source)
             rest[f"statements of {module}"] = part.reach("", None).digest()
     return rest
+
+
+def _before_grid(body: Iterable[ast.AST]) -> Iterator[ast.stmt]:
+    """Yield the statements before one that starts a grid, also inside a function that does so."""
+    for node in _simple(body):
+        is_start = _STARTS.search(unparsed(node))
+        if is_start and isinstance(node, _DEFINITIONS):
+            yield from _before_grid(node.body)
+        elif is_start:
+            return
+        else:
+            yield node
 
 
 def _homes_of_values() -> dict[int, Home]:
     """Return where the user's files assign each value: its id -> the first name, and the statements."""
     homes: dict[int, Home] = {}
     for source in filter(None, map(scope_of, [*sys.modules.values()])):
-        for name, nodes in source.bindings.items():
-            if name in source.values and not isinstance(nodes[0], _IMPORTS):
+        for name, ((node, *_), *_) in source.bindings.items():
+            if name in source.values and not isinstance(node, _IMPORTS):
                 homes.setdefault(id(source.values[name]), (name, source))
     return homes
+
+
+def _items(value: Any) -> dict[str, Any]:
+    """Return the items of a mapping or a partial, or the attributes of a user's object; {} of others."""
+    kind: Any = type(value)
+    items: dict[Any, Any] = {}
+    if isinstance(value, functools.partial):
+        items = {"function": value.func, "arguments": value.args, **value.keywords}
+    elif isinstance(value, dict):
+        items = value
+    elif scope_of(kind) or "Namespace" in kind.__name__:
+        with contextlib.suppress(Exception):  # what pickle refuses
+            match value.__reduce_ex__(4):
+                case (_, (_,), dict() as state, None, None) | (_, (), dict() as state):
+                    fresh = fresh_attributes(kind)
+                    items = {name: item for name, item in state.items() if name not in fresh}
+    is_named = len(items) <= _MOST_ITEMS and all(isinstance(name, str) for name in items)
+    return items if is_named else {}
 
 
 def _is_code(value: Any) -> bool:
@@ -548,46 +531,11 @@ def _is_code(value: Any) -> bool:
     return isinstance(value, _CODE) or isinstance(inspect.getattr_static(value, "__wrapped__", None), _CODE)
 
 
-def _items(value: Any, *, is_exact: bool = False) -> dict[str, Any] | None:
-    """Return the items of a mapping or a partial, or the attributes of an object; None if it has no names."""
-    kind: Any = type(value)
-    items: Any = getattr(value, "__dict__", None) or {}
-    if isinstance(value, functools.partial):
-        numbered = {f"argument {number}": item for number, item in enumerate(value.args, 1)}
-        return {"function": value.func, **numbered, **value.keywords}
-    if isinstance(value, dict):
-        items = items | value
-    elif kind is not types.SimpleNamespace:
-        # without them, pickle stores the attributes alone
-        names = ("__reduce__", "__reduce_ex__", *(() if scope_of(kind) else ("__getstate__",)))
-        is_plain = all(getattr(kind, name) is getattr(object, name) for name in names)
-        if not is_plain or kind in copyreg.dispatch_table or isinstance(value, (*_CONTAINERS, *_PLAIN, *_CODE)):
-            return None
-        items = None
-        with contextlib.suppress(Exception):  # what pickle refuses, such as an open file; a user's __getattr__
-            items = value.__reduce_ex__(4)[2]
-    if (
-        not isinstance(items, dict)
-        or len(items) > _MOST_ITEMS
-        or not all(isinstance(name, str) for name in items)
-    ):
-        return None
-    fresh = fresh_attributes(kind) if scope_of(kind) and not is_exact else ()
-    return {name: item for name, item in items.items() if name not in fresh}
-
-
 def _simple(body: Iterable[ast.AST]) -> Iterator[ast.stmt]:
-    """Yield statements, also those in branches and in `a, b = 1, 2`; loops and `with` are one statement."""
+    """Yield statements, also those in branches; loops and `with` are one statement."""
     for node in body:
         if isinstance(node, _BLOCKS):
             yield from _simple(ast.iter_child_nodes(node))
-        elif (
-            isinstance(node, ast.Assign)
-            and isinstance(node.value, ast.Tuple)
-            and isinstance(node.targets[0], ast.Tuple)
-        ):
-            for target, value in zip(node.targets[0].elts, node.value.elts, strict=False):
-                yield ast.copy_location(ast.Assign([target], value), node)
         elif isinstance(node, ast.stmt):
             yield node
 
@@ -597,19 +545,14 @@ def _assigned(node: Any) -> Iterator[tuple[str, str]]:
     if isinstance(node, _DEFINITIONS):
         yield node.name, ""
         return
-    if isinstance(node, (ast.Import, ast.ImportFrom)):
+    if isinstance(node, _IMPORTS):
         for alias in node.names:
             yield alias.asname or alias.name.partition(".")[0], ""
     for part in ast.walk(node):
         is_call = isinstance(part, ast.Expr) and isinstance(part.value, ast.Call)  # such as layers.append(...)
-        root: Any = part.value if isinstance(part, ast.Expr) else part
-        name = "*" if is_call else ""
-        while isinstance(root, ast.Attribute | ast.Subscript | ast.Call):
-            if not is_call:
-                name = str(getattr(root, "attr", getattr(getattr(root, "slice", None), "value", "")))
-            root = root.func if isinstance(root, ast.Call) else root.value
-        if isinstance(root, ast.Name) and (is_call or isinstance(getattr(part, "ctx", None), ast.Store)):
-            yield root.id, name
+        if is_call or isinstance(getattr(part, "ctx", None), ast.Store):
+            name, *parts = re.findall(r"\w+", unparsed(part))
+            yield name, "*" if is_call else "".join(parts[:1])
 
 
 def _cells(part: Any) -> dict[str, Any]:
@@ -623,7 +566,14 @@ def _cells(part: Any) -> dict[str, Any]:
     return cells
 
 
-@functools.lru_cache(maxsize=1024)
+@functools.cache
+def _inside(source: Source, name: str) -> Source:
+    """Return the statements around a function or class, of the functions in its qualified name."""
+    nodes = [node for part in name.split(".") for node in source.definitions.get(part, ())]
+    bodies = [node.body for node in nodes if isinstance(node, _FUNCTIONS)]
+    return Source(source.values, itertools.chain.from_iterable(bodies), source)
+
+
 def _body(text: str) -> list[ast.stmt]:
     """Return the statements of a file or a cell, without docstrings and annotations of functions."""
     try:
@@ -635,7 +585,7 @@ def _body(text: str) -> list[ast.stmt]:
             return _body(cell)
     for node in ast.walk(tree):
         if isinstance(node, (*_DEFINITIONS, ast.Module)) and ast.get_docstring(node, clean=False):
-            node.body = node.body[1:] or ([] if isinstance(node, ast.Module) else [ast.Pass()])
+            node.body = node.body[1:] or [ast.Pass()]
         if isinstance(node, ast.arg):
             node.annotation = None
         if isinstance(node, _FUNCTIONS):
@@ -652,17 +602,16 @@ def _add(texts: dict[str, str], name: str, text: str) -> None:
     texts[name] = text
 
 
-def _files_of(data: Any, depth: int = 0) -> dict[int, str]:
+def _files_of(data: Any) -> dict[int, str]:
     """Return the content of the files of paths, also of those in lists and mappings, by the paths' ids."""
     if isinstance(data, PurePath):
-        files = sorted(path for path in (Path(data), *Path(data).rglob("*")) if path.is_file())
-        return {
-            id(data): short_hash(repr([(str(path.relative_to(data)), digest_of_file(path)) for path in files]))
-        }
+        files = [path for path in (Path(data), *Path(data).rglob("*")) if path.is_file()]
+        texts = sorted(f"{path.relative_to(data)} {digest_of_file(path)}" for path in files)
+        return {id(data): joined_digest(texts)}
     contents: dict[int, str] = {}
-    if type(data) in _BRACKETS and depth < _MOST_NESTED:
+    if type(data) in _BRACKETS:
         for item in data.values() if type(data) is dict else data:
-            contents |= _files_of(item, depth + 1)
+            contents |= _files_of(item)
     return contents
 
 
@@ -703,10 +652,8 @@ def changes_between(before: Fingerprint, now: Fingerprint) -> list[tuple[str, st
     [('values', 'BATCH', '32', '64')]
     """
     changes: list[tuple[str, str, str, str]] = []
-    for kind in ("code", "statements", "values", "hyperparameters", "files", "data", "versions"):
-        old, new = before.get(kind, {} if kind == "data" and before else None), now.get(kind)
-        if old is None or new is None:
-            continue
+    for kind in [kind for kind in now if kind not in ("source", "named")]:
+        old, new = before.get(kind, {} if kind == "data" and before else now[kind]), now[kind]
         # code that no longer reads a value has changed too
         is_complete = kind in ("code", "data", "versions")
         for name in sorted({*old, *new} if is_complete else old.keys() & new.keys()):

@@ -302,9 +302,9 @@ class Observer(ShortRun):
                 contents += _contents(name, value)
         # what has a state is compared by it, not again in what holds it
         texts = {id(value): "" for value in [*parts.values(), *variables.values()] if _has_state(value)}
-        reached = Reached(
-            is_data=True, is_exact=True, most_bytes=_MOST_BYTES, most_objects=_MOST_OBJECTS, texts=texts
-        )
+        reached = Reached(texts=texts)
+        reached.is_data = reached.is_exact = True
+        reached.most_bytes, reached.most_objects = _MOST_BYTES, _MOST_OBJECTS
         digests = {name: short_hash(reached.text(value)) for name, value in [*compared.items(), *contents]}
         self.write({"point": (kind, epoch, step), "digests": digests})
 

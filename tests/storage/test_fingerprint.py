@@ -106,7 +106,7 @@ HOLDERS = {
     ),
     "argument of a partial": (
         "import functools\ndef f(x, r, m):\n    return x\ntrain = functools.partial(f, {'a': [1]})",
-        "train.argument 1 was",
+        "train.arguments was",
     ),
     "attribute": (
         "A = types.SimpleNamespace(n=[1], jobs=3)\ndef train(r, m):\n    return A.n", "A.n was"
@@ -267,8 +267,8 @@ def test_what_is_given_as_data_is_compared_as_that(data):
 
 @pytest.mark.parametrize("value", ["torch.zeros(1000)", "list(range(4000))", "{*range(4000)}"])
 def test_what_is_too_large_is_named(load, monkeypatch, value):
-    monkeypatch.setattr(module, "MOST_BYTES", 3000)
-    monkeypatch.setattr(module, "_MOST_OBJECTS", 3000)
+    monkeypatch.setattr(module.Reached, "most_bytes", 3000)
+    monkeypatch.setattr(module.Reached, "most_objects", 3000)
     code = f"X = {value}\nY = [1]\ndef train(r, m):\n    return X, Y\n"
 
     assert fingerprint(load(code).train)["named"] == {"X": "size"}
