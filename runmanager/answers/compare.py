@@ -205,7 +205,7 @@ def _against(runs: pd.DataFrame, base: Mapping[str, Any], ranking: Ranking) -> F
     }
     params = {name: [setting.params[name] for setting in settings] for name in settings[0].params}
     lost = [
-        f"{contest.names[rival]} lost {setting.counts}"
+        f"{contest.names[rival]} has {setting.number} of {setting.total} {contest.unit}s"
         for rival, setting in zip(rivals, settings, strict=True)
         if setting.lost
     ]

@@ -47,27 +47,27 @@ def _certain(table: "pd.DataFrame", path: Path, goals: Sequence[str], repeats: S
     They are certain if all settings, the combinations of their values, have the same repeats: a metric that
     were among them would tear a setting apart.
     """
+    import pandas as pd
+
     from runmanager.answers.ranking import numbered
     from runmanager.core.goal import is_larger_better
     from runmanager.tables.where import check_columns
 
     check_columns(repeats, table)
     metrics = {goal.split(":", 1)[-1] for goal in goals} | set(goals)
-    candidates, codes = [], {}
-    for name in map(str, table):
-        is_result = name in metrics or is_larger_better(name) is not None
-        if name in repeats or is_result or name.startswith("_") or name.lower() in _ABOUT_RUNS:
-            continue
-        codes[name], values = numbered(table[name])
-        if len(values) > 1:
-            candidates.append(name)
-    repeated = list(zip(*(numbered(table[name])[0].tolist() for name in repeats), strict=True))
-    settings: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
-    for row, repeat in enumerate(repeated):
-        settings.setdefault(tuple(int(codes[name][row]) for name in candidates), []).append(repeat)
-    each = {tuple(sorted(rows)) for rows in settings.values()}
-    if candidates and len(each) == 1 and len({*each.pop()}) > 1:
-        return candidates
+    numbers = pd.DataFrame({name: numbered(table[name])[0] for name in map(str, table)})
+    candidates = [
+        name
+        for name in numbers
+        if numbers[name].any()  # codes begin with 0: several values
+        and not (name in repeats or name in metrics or is_larger_better(name) is not None)
+        and not (name.startswith("_") or name.lower() in _ABOUT_RUNS)
+    ]
+    if candidates and repeats:
+        settings = numbers.groupby(candidates)[list(repeats)]
+        each = {tuple(sorted(part.itertuples(index=False, name=None))) for _, part in settings}
+        if len(each) == 1 and len({*each.pop()}) > 1:
+            return candidates
     which = listed(candidates) if candidates else listed(list(map(str, table)))
     rule = f"{path} does not say which columns are hyperparameters"
     example = ",".join(candidates[:2]) or "lr"

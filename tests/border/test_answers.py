@@ -839,3 +839,12 @@ def test_a_value_that_fails_almost_everywhere_does_not_decide_which_other_value_
     assert "0.01 vs 0.1: +0.003333" in show(compare(runs, "lr")).caption
     assert str(verdict(runs, "lr")).startswith("lr=0.01 leads the other 2 values of lr, but")
     assert "All else equal, 0.01 has the highest f1 on average: 0.6" in page
+
+
+def test_a_base_says_how_many_repeats_a_setting_has():
+    rows = [{**row, "status": "completed"} for row in ablation(4)[1]]
+    rows[0]["status"] = "failed"
+
+    said = show(compare(table(rows, list(ablation(4)[0])), base=ablation(4)[0])).caption
+
+    assert "has 3 of 4 seeds" in said
