@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 from pandas.api.types import is_numeric_dtype
 
-from runmanager.answers.changes import Change, changes, repeats_differ
+from runmanager.answers.changes import changes, repeats_differ
 from runmanager.answers.contest import BETTER, Contest, rule_of
 from runmanager.answers.importance import importances
 from runmanager.answers.ranking import (
@@ -45,7 +45,7 @@ class Matters(NamedTuple):
 
     sentence: str
     bars: Sequence[tuple[str, str, float]]  # name, size as text, length in percent; the largest first
-    changes: Mapping[str, Change]  # hyperparameter -> the effect of changing only this hyperparameter
+    changes: Mapping[str, Any]  # hyperparameter -> its row of `changes`
     is_searched: bool = False  # whether the bars are importances in a sample or search, not changes in a grid
 
 
@@ -266,7 +266,8 @@ def _question(runs: pd.DataFrame, ranking: Ranking | None) -> str:
 
 def _matters(runs: pd.DataFrame, ranking: Ranking) -> Matters:
     """Measure how much each hyperparameter matters: by importance in a sample or search, else by changes."""
-    changed = {change.axis.removesuffix(" (hyperparameter)"): change for change in changes(runs, ranking)}
+    rows = changes(runs, ranking).itertuples()
+    changed: dict[str, Any] = {str(row.axis).removesuffix(" (hyperparameter)"): row for row in rows}
     settings, metric = ranking.all_settings, ranking.goal.metric
     names = list(settings[0].params) if settings else []
     if len(ranking.settings) >= _FEWEST and any(is_sampled([s.params[n] for s in settings]) for n in names):
@@ -278,8 +279,8 @@ def _matters(runs: pd.DataFrame, ranking: Ranking) -> Matters:
         sizes = dict(zip(axes, shares["importance"].tolist(), strict=True))
         bars = [] if shares["importance"].isna().any() else _bars(sizes, percents([*sizes.values()]))
         return Matters(f"{shares.sentence}.", bars, changed, is_searched=True)
-    rows = [row for setting in ranking.others for row in setting.rows]
-    if "status" in runs and Status.PRUNED in runs["status"].iloc[rows].tolist():
+    others = [row for setting in ranking.others for row in setting.rows]
+    if "status" in runs and Status.PRUNED in runs["status"].iloc[others].tolist():
         # the survivors are a selection: their differences are too small
         return Matters(
             "Some settings were pruned, so what one hyperparameter alone changes cannot be said.", [], {}
@@ -290,9 +291,9 @@ def _matters(runs: pd.DataFrame, ranking: Ranking) -> Matters:
             "No two settings differ in one hyperparameter alone, so none can be compared with all others equal."
         )
         return Matters(sentence, [], changed)
-    (first, size), *others = sizes.items()
+    (first, size), *further = sizes.items()
     sentence = f"Changing {first} alone changes {metric} by {size:.2g} on average"
-    sentence += "".join(f", {name} by {size:.2g}" for name, size in others[: _MOST_NAMED - 1])
+    sentence += "".join(f", {name} by {size:.2g}" for name, size in further[: _MOST_NAMED - 1])
     if math.isfinite(spread := repeats_differ(ranking)):
         sentence += f"; repeats of a setting differ by {spread:.2g}"
         sizes["repeats"] = spread

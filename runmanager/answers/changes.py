@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,24 +14,17 @@ _ENOUGH = 5  # minimum number of distinct values for a meaningful rank correlati
 _CHANCE = 0.05
 
 
-@dataclass(frozen=True)
-class Change:
-    """The effect of changing one hyperparameter, measured between settings that differ in it alone."""
-
-    axis: str
-    # mean absolute difference of two settings that differ in this axis alone; NaN without such settings
-    mean: float
-    # Spearman's correlation of the values with the goal over all settings; NaN if not meaningful
-    correlation: float
-    is_chance: bool  # whether the correlation may be chance
-
-
-def changes(runs: pd.DataFrame, ranking: Ranking) -> list[Change]:
+def changes(runs: pd.DataFrame, ranking: Ranking) -> pd.DataFrame:
     """Compare the values of each hyperparameter within otherwise equal settings; the largest change is first.
 
     Args:
         runs: The table of runs.
         ranking: The ranking of this table; its settings have the goal's mean over the repeats.
+
+    Returns:
+        A row per hyperparameter that varies: `axis`; the `mean` absolute difference of two settings that differ
+        in this axis alone, NaN without such settings; Spearman's `correlation` of the values with the goal over
+        all settings, NaN if not meaningful; and whether this correlation `is_chance`.
     """
     table = runs.iloc[[setting.rows[0] for setting in ranking.settings]]
     means = pd.Series([setting.mean for setting in ranking.settings], dtype=float)
@@ -42,8 +34,9 @@ def changes(runs: pd.DataFrame, ranking: Ranking) -> list[Change]:
         if axis not in ranking.repeats and len(values) > 1:
             group, _ = settings_without(table, [axis, *ranking.repeats])
             size = _mean_difference(means.groupby([group, codes]).mean())
-            listed.append(Change(axis, size, *_correlation(table[axis].tolist(), means)))
-    return sorted(listed, key=lambda change: -change.mean if math.isfinite(change.mean) else 1)
+            listed.append((axis, size, *_correlation(table[axis].tolist(), means)))
+    names = ["axis", "mean", "correlation", "is_chance"]
+    return pd.DataFrame(listed, columns=names).sort_values("mean", ascending=False, kind="stable")
 
 
 def _mean_difference(cells: "pd.Series[float]") -> float:

@@ -24,7 +24,7 @@ from runmanager.answers.sampled import is_sampled
 from runmanager.answers.sentences import counts_of
 from runmanager.core.values import key_of, text
 from runmanager.core.wording import counted, did_you_mean, printable
-from runmanager.errors import InvalidArgumentError, Problems
+from runmanager.errors import InvalidArgumentError
 from runmanager.tables.cells import cell, label
 from runmanager.tables.columns import beside, check_table, from_columns
 
@@ -108,16 +108,11 @@ def compare(
 def _ranked(runs: pd.DataFrame, axis: str | None, goal: str | None, repeats: Any) -> Ranking:
     """Rank runs by one goal; the compared axis is no repeat axis."""
     check_table(runs, needs_axes=True)
-    problems = Problems()
-    with problems.collecting():
-        check_comparable(runs, [] if axis is None else [axis], [])
-    with problems.collecting():
-        if goal is None and axis not in _FOR_SPEED:
-            goal = next(map(str, own_goals(runs)), None)
-        axes = [name for name in repeats_of(runs, repeats)[0] if name != axis]
-        ranking = ranking_of(runs, "epoch duration" if goal is None else goal, axes)
-    problems.raise_if_any(InvalidArgumentError)
-    return ranking
+    check_comparable(runs, [] if axis is None else [axis], [])
+    if goal is None and axis not in _FOR_SPEED:
+        goal = next(map(str, own_goals(runs)), None)
+    axes = [name for name in repeats_of(runs, repeats)[0] if name != axis]
+    return ranking_of(runs, "epoch duration" if goal is None else goal, axes)
 
 
 @np.errstate(over="ignore", invalid="ignore")  # the mean of huge numbers may overflow to infinity or NaN
@@ -156,9 +151,9 @@ def paired(runs: pd.DataFrame, axis: str, ranking: Ranking) -> tuple[pd.DataFram
     lost = int(num_pairs - sum(part.count() for part in between.values()))
     if lost:
         without = runs["status"][numbers.isna().to_numpy()] if "status" in runs else ()
-        why = "".join(f", {number} {status}" for status, number in counts_of(without).items())
+        why = ", ".join(f"{number} {status}" for status, number in counts_of(without).items())
         are = "is" if lost == 1 else "are"
-        summary.append(f"{counted(lost, 'pair')} {are} left out, as runs have no number{why}")
+        summary.append(f"{counted(lost, 'pair')} {are} left out, as runs have no number{why and f' ({why})'}")
     settings = settings[is_paired].reset_index(drop=True)
     return beside(settings, pd.DataFrame({**values, **between, **ratios}, index=settings.index)), summary
 

@@ -74,7 +74,6 @@ def effects(
     """
     check_table(runs)
     value = goals_of(runs, f"max:{goal}" if goal in runs else goal)[0].metric  # the direction does not matter
-    check_comparable(runs, [], [])
     check_table(runs, needs_axes=True)
     averaged, is_assumed = repeats_of(runs, repeats)
     check_comparable(runs, averaged, [])

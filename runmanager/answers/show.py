@@ -122,13 +122,15 @@ def _settings(runs: pd.DataFrame, ranking: Ranking, settings: Sequence[Setting])
 def of_table(rows: pd.DataFrame, goals: Sequence[Goal] = (), n: int | None = None, *notes: str) -> View:
     """Show rows in their order, without the columns that are the same in all of them."""
     metrics, params = [goal.metric for goal in goals], hyperparameters_of(rows)
-    same = {name: values[0] for name in rows if len(values := numbered(rows[name])[1]) == 1}
+    # of pairs or effects, what was computed is kept
+    may_go = [*rows] if "run" in rows or not isinstance(rows, Finding) else params
+    same = {name: values[0] for name in may_go if len(values := numbered(rows[name])[1]) == 1}
     kept = ("run", REPEATS, *metrics)
     whole = [name for name in rows if len(rows) == 1 or name not in same or name in kept]
     beside_goal = companion(metrics[0], metrics_of(rows)) if metrics else ""
-    essential = [*_LEADING, *params, *metrics, beside_goal, _TIME, "status"]
-    measured = [name for name in metrics_of(rows) if name not in (*essential, *LEADING[2:], RUNS)]
-    main = [*essential, *measured, "error"]
+    ahead = [*_LEADING, *params, *metrics, beside_goal, *((_TIME, "status") if metrics else ())]
+    measured = [name for name in metrics_of(rows) if name not in (*ahead, *LEADING[2:], RUNS)]
+    main = [*ahead, *measured, _TIME, "status", "error"]
     order = [name for name in dict.fromkeys([*main, *rows]) if name in whole]
     constant = [name for name in measured if name not in COLUMNS]
     dropped = [name for name in ("status", *params, "epochs", *constant) if name in same and name not in order]

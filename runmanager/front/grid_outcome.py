@@ -66,7 +66,7 @@ class GridOutcome:
         if self._end is None:
             return None
         from runmanager.answers.conclusion import conclude
-        from runmanager.answers.time_spent import RunTime, time_spent
+        from runmanager.answers.time_spent import time_spent
         from runmanager.screen.panel import Panel
         from runmanager.tables.columns import runs_table
 
@@ -77,8 +77,7 @@ class GridOutcome:
         return Panel(
             conclude(
                 runs_table({self._name: self._states}, self._design), self.folder,
-                time=time_spent(seconds, lanes, starting, [RunTime.since(*run) for run in times])
-                if times else None,
+                time=time_spent(seconds, lanes, starting, times) if times else None,
                 all_runs=runs_table({self._name: states}, self._design) if others else None,
                 **end,
             )

@@ -2,9 +2,9 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from runmanager.answers.answers import Answers
-from runmanager.answers.changes import Change
 from runmanager.answers.contest import EQUAL, UNDECIDED
 from runmanager.answers.ranking import is_same
 from runmanager.answers.sentences import capital, left_to_execute
@@ -132,7 +132,7 @@ def left_sentence(answers: Answers, *, is_over: bool) -> str:
     return f"{left_to_execute(number, len(answers.runs))}{step}"
 
 
-def _correlation(data: ReportData, change: Change) -> str:
+def _correlation(data: ReportData, change: Any) -> str:
     """Return a sentence on the rank correlation of the metric with a hyperparameter."""
     rho = change.correlation
     if not math.isfinite(rho):

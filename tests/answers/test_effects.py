@@ -141,16 +141,6 @@ def test_an_axis_or_a_value_that_is_not_there_is_refused(axis, value, message):
     assert caught.value.problems == [message]
 
 
-def test_both_problems_are_told_at_once():
-    with pytest.raises(GridError) as caught:
-        compare(pd.DataFrame(), "device", "loss")
-
-    assert caught.value.problems == [
-        "these runs have no hyperparameter 'device'; they have: none",
-        "these runs have no column 'loss'; they have: none",
-    ]
-
-
 def test_no_runs_are_no_pairs():
     runs = table_of(({"lr": 0.1, "device": "cpu"}, 2.0))
 

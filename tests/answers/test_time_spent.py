@@ -1,22 +1,29 @@
 import re
+from typing import Any
 
-from runmanager.answers.time_spent import RunTime, time_spent
+from runmanager.answers.time_spent import time_spent
 from runmanager.core.outcome import EpochRecord, Status
+from runmanager.core.state import RunResult
+
+FOLDER: Any = None
 
 
-def epoch(number, run_duration, **times):
-    return EpochRecord(number, {"epoch duration": 3.0, "run duration": run_duration}, times)
+def epoch(number, run_duration, seconds=3.0, **times):
+    return EpochRecord(number, {"epoch duration": seconds, "run duration": run_duration}, times)
+
+
+def ran(seconds, epochs, status=Status.COMPLETED, before=()):
+    """Return a run that was in a lane for some seconds, with these epochs after those before."""
+    states = [RunResult(FOLDER, status, [*before, *each], 1, "", {}) for each in ((), epochs)]
+    return (*states, seconds)
 
 
 def test_the_time_of_a_grid_is_what_its_journals_and_lanes_say():
-    begun = RunTime(
-        10.0, [epoch(1, 4.0, phase_eval_s=0.5, phase_data_s=1.0), epoch(2, 9.0)], 0.0, Status.COMPLETED
-    )
-    continued = RunTime(5.0, [epoch(3, 13.0)], 9.0, Status.COMPLETED)
-    failed = RunTime(6.0, [epoch(1, 4.0)], 0.0, Status.FAILED)
-    nothing = RunTime(2.0, [], 0.0, Status.DIVERGED)
+    before = [epoch(1, 4.0, phase_eval_s=0.5, phase_data_s=1.0), epoch(2, 9.0)]
+    failed = ran(6.0, [epoch(1, 4.0)], Status.FAILED)
+    continued = ran(5.0, [epoch(3, 13.0)], before=before)
 
-    spent = time_spent(20.0, 2, 4.0, [begun, continued, failed, nothing])
+    spent = time_spent(20.0, 2, 4.0, [ran(10.0, before), continued, failed, ran(2.0, [], Status.DIVERGED)])
 
     assert spent == (
         "20.0 s in 2 lanes: 30 % training (of it 8 % waiting for batches), 23 % between runs (tables, idle "
@@ -26,7 +33,7 @@ def test_the_time_of_a_grid_is_what_its_journals_and_lanes_say():
 
 
 def test_interrupted_runs_have_not_failed():
-    interrupted = RunTime(5.0, [epoch(1, 3.0)], 0.0, Status.INTERRUPTED)
+    interrupted = ran(5.0, [epoch(1, 3.0)], Status.INTERRUPTED)
 
     assert time_spent(5.0, 1, 0.0, [interrupted]) == "5.0 s: 60 % training, 40 % interrupted runs"
 
@@ -36,19 +43,8 @@ def test_a_grid_that_executed_nothing_took_its_time():
 
 
 def test_the_percentages_of_a_grid_add_up():
-    spent = time_spent(
-        100.0,
-        1,
-        20.6,
-        [
-            RunTime(
-                30.6 + 20.6,
-                [EpochRecord(1, {"epoch duration": 30.6, "run duration": 30.6}, {})],
-                0.0,
-                Status.COMPLETED,
-            ),
-            RunTime(20.6, [], 0.0, Status.FAILED),
-        ],
-    )
+    runs = [ran(30.6 + 20.6, [epoch(1, 30.6, 30.6)]), ran(20.6, [], Status.FAILED)]
+
+    spent = time_spent(100.0, 1, 20.6, runs)
 
     assert sum(int(share) for share in re.findall(r"(\d+) % (?!waiting)", spent)) == 100

@@ -94,7 +94,7 @@ def test_each_result_has_a_form_to_read_and_stays_a_data_frame(runs):
 
     assert all(isinstance(result, pd.DataFrame) for result in results.values())
     assert list(views["settings"].table)[:4] == ["lr", "net", "test_accuracy n", "test_accuracy mean"]
-    assert list(views["effects"].table)[:4] == ["axis", "value", "mean", "std"]
+    assert list(views["effects"].table)[:4] == ["axis", "value", "n", "mean"]
     assert views["compare"].caption.startswith(
         "test_accuracy of runs that differ in lr only · 0.1 vs 0.01: +0.09 (mean of 5"
     )
