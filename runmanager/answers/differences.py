@@ -67,7 +67,7 @@ def diff_of(first: tuple[str, Side], second: tuple[str, Side]) -> list[Row]:
 def _described(runs: Side, *, is_run: bool) -> dict[tuple[str, str], Any]:
     """Return what an experiment or a run was: kind and name -> text, or a number."""
     design = Experiment(runs[0].folder.path.parent).design
-    contents = {
+    contents: dict[str, list[Mapping[str, Any]]] = {
         "parameter": [run.folder.params for run in runs],
         "version": [_mapping(run.start.get("versions")) for run in runs],
         "fact": [{name: run.start[name] for name in _FACTS if run.start.get(name)} for run in runs],
