@@ -142,7 +142,7 @@ def lines_of(output):
         (
             "file",
             "InvalidArgumentError",
-            "InvalidArgumentError: results are loaded from a folder, got the file 'a_file':",
+            "InvalidArgumentError: 'a_file' is a file: give its folder,",
         ),
         ("root", "GridError", "GridError: root must be a folder, such as 'runs'; 'a_file' is a file"),
         (

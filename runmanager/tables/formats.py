@@ -17,7 +17,7 @@ from runmanager.core import files
 from runmanager.core.files import strict_json
 from runmanager.core.goal import is_larger_better, parse_goal
 from runmanager.core.journal import DAMAGED
-from runmanager.core.outcome import LEADING, Status
+from runmanager.core.outcome import Status
 from runmanager.core.values import COLUMNS, decode, encode, plain, text
 from runmanager.errors import InvalidArgumentError, MissingExtraError
 from runmanager.tables.columns import (
@@ -174,9 +174,10 @@ def _loaded(path: str | os.PathLike[str]) -> pd.DataFrame:
     except DAMAGED as error:
         problem = f"{os.fspath(path)!r} holds no table that export() or the tutorial wrote: {error}"
         raise InvalidArgumentError([problem]) from error
-    for name in LEADING:
-        if name in columns and all(isinstance(value, int) for value in columns[name]):
-            columns[name] = [float(value) for value in columns[name]]  # a hand-written file may have 1 for 1.0
+    for name, values in columns.items() if described is None else ():
+        kinds = {type(value) for value in values}
+        if kinds != {int} and kinds <= {int, float, type(pd.NA)}:
+            columns[name] = [float(value) if isinstance(value, int) else value for value in values]
     table = from_columns(columns, names)
     table.attrs |= _decisive(described or {})
     return table if described else _copied(table)
@@ -220,8 +221,9 @@ def _decisive(attrs: Mapping[Any, Any]) -> dict[str, Any]:
     content: dict[str, dict[str, list[str]]] = {}
     for key in (GOALS, REPEATS):
         with suppress(msgspec.ValidationError):
-            content[key] = msgspec.convert(attrs.get(key), dict[str, list[str]])
-    return {key: values for key, values in content.items() if values}
+            if attrs.get(key):
+                content[key] = msgspec.convert(attrs[key], dict[str, list[str]])
+    return content
 
 
 def _values(column: "pd.Series[Any]") -> list[Any]:
@@ -244,7 +246,7 @@ def _cells(table: pd.DataFrame) -> pd.DataFrame:
     """Write each value as a number or a text, from which `_from_cells` restores it."""
     cells: dict[str, Any] = {}
     for name in map(str, table):
-        column = table[name].to_numpy()
+        column: Any = table[name].to_numpy()
         if table[name].dtype.kind not in "biuf":
             column = [_exact_cell(value) for value in _values(table[name])]
         if name == "error":

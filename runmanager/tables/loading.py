@@ -150,8 +150,7 @@ def _find(path: Path) -> tuple[list[Path], Path | None]:
         raise InvalidArgumentError(f"no results at {str(path)!r}: {hint}")
     if not path.is_dir():
         raise InvalidArgumentError(
-            f"results are loaded from a folder, got the file {str(path)!r}: give its folder, "
-            "or load the file with load_table()"
+            f"{str(path)!r} is a file: give its folder, or load the file with load_table()"
         )
     path = path.resolve()  # the parent of the run folder '.' would be '.'
     is_run = files.run_number(path.name) is not None and is_experiment(path.parent)

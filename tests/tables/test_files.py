@@ -225,12 +225,12 @@ def test_the_tables_that_a_grid_writes_are_read(tmp_path, suffix):
     assert_same(found, table)
 
 
-def test_whole_numbers_in_a_column_of_a_metric_are_taken_for_decimal_ones(tmp_path):
-    (tmp_path / "results.csv").write_text("run,epoch,loss,accuracy,epoch duration,run duration\n1,1,1,0,2,3\n")
+def test_whole_numbers_among_other_numbers_are_decimal(tmp_path):
+    (tmp_path / "runs.csv").write_text("lr,seed,top5,f1\n0.1,1,1,0\n0.1,2,,0.5\n")
 
-    table = load_table(tmp_path / "results.csv")
+    table = load_table(tmp_path / "runs.csv", ["lr", "seed"])
 
-    assert table["accuracy"].dtype == "float64"
+    assert [str(kind) for kind in table.dtypes] == ["float64", "int64", "float64", "float64"]
 
 
 @pytest.mark.parametrize("name", ["runs.xlsx", "runs", ".csv"])
