@@ -367,7 +367,7 @@ class Reached:
             fresh = () if self.is_exact else fresh_attributes(kind)
             texts = []
             for part in [reduced] if isinstance(reduced, str) else reduced:
-                content = [*part] if hasattr(part, "__next__") else part
+                content = [*part] if hasattr(type(part), "__next__") else part
                 if type(part) is dict:
                     content = {name: item for name, item in part.items() if name not in fresh}
                 texts.append(self.text(content, depth))

@@ -48,7 +48,7 @@ class CheckTask:
 
     def __call__(self, run: Run, report: Report) -> Outcome:
         """Execute two steps and one batch of each evaluation; return the outcome."""
-        device = torch.device(ranks.device_of_rank(device_of(run)))
+        device = ranks.device_of_rank(device_of(run))
         try:
             with self.temporary_folder() as folder, undisturbed_random(device):
                 return shortened(self.task, Path(folder), ShortRun())(run, report)

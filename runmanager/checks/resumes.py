@@ -5,7 +5,6 @@ import os
 import random
 import shutil
 import sys
-from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from functools import partial
 from inspect import signature
 from itertools import chain
 from pathlib import Path
+from types import FrameType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -202,8 +202,7 @@ def execute_observed(
         task, run, observer.functions = serialize.load_dumped(sent)
         outcome = shortened(task, folder, observer)(run, lambda _: None)
         opened = observer.manager._current
-        # a loop without epochs() is interrupted when it is left
-        if outcome.status not in (Status.COMPLETED, Status.DIVERGED, Status.INTERRUPTED):
+        if outcome.status.is_exception or outcome.status is Status.KILLED:
             problem = outcome.error
         elif not opened.records:
             problem = _ENDLESS
@@ -276,8 +275,8 @@ class Observer(ShortRun):
         """Save or load the state after an epoch by the user's function."""
         path, variables = self.folder / str(epoch), self._variables()
         path.mkdir(parents=True, exist_ok=True)
-        names = [name for name in [*signature(function).parameters][1:] if name in variables]
-        function(path, **{name: variables[name] for name in names})
+        names = [*signature(function).parameters][1:]
+        function(path, **{name: variables[name] for name in names if name in variables})
 
     def point(self, kind: str, epoch: int, step: int, compared: dict[str, Any]) -> None:
         """Write the digests of a point; kill the process if this is the point to do so."""
@@ -310,13 +309,15 @@ class Observer(ShortRun):
 
     def _variables(self) -> dict[str, Any]:
         """Return the variables of the user's frames and of their files."""
-        frame, frames = sys._getframe(1), []  # noqa: SLF001 - inspect.currentframe() is the same
-        while frame.f_back is not None and frame.f_code is not leave_early.__code__:
+        frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - inspect.currentframe() is the same
+        inner: dict[str, Any] = {}
+        outer: dict[str, Any] = {}
+        while frame and frame.f_code is not leave_early.__code__:
             file = frame.f_code.co_filename
-            frames += [frame] if is_users_file(file) or file.startswith("<") else []
+            if is_users_file(file) or file.startswith("<"):
+                inner, outer = {**frame.f_locals, **inner}, {**frame.f_globals, **outer}
             frame = frame.f_back
-        scopes = ChainMap(*(frame.f_locals for frame in frames), *(frame.f_globals for frame in frames))
-        return {name: value for name, value in [*scopes.items()] if not name.startswith("_")}
+        return {name: value for name, value in {**outer, **inner}.items() if not name.startswith("_")}
 
     def write(self, content: Mapping[str, Any]) -> None:
         """Append a line to the trace; a line that is written survives the end of the process."""

@@ -14,6 +14,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
+from runmanager.checks.changed import Reached
 from runmanager.core.loaders import draws_in_workers
 from runmanager.core.wording import listed
 from runmanager.user_code import is_users_file, user_level
@@ -138,15 +139,10 @@ def _is_loader(value: Any) -> bool:
     return (is_users or isinstance(value, Dataset)) and not hasattr(value, "set_epoch")
 
 
-def _text_of(item: Any) -> str | bytes:
-    """Return a number or a list of numbers as text, an array of numbers as bytes; "" for other items."""
-    if isinstance(item, (np.ndarray, torch.Tensor)) and not 0 < item.nbytes <= _MOST_NUMBERS:
-        return ""
-    if isinstance(item, np.ndarray):
-        return item.tobytes() if item.dtype.kind in "iuf" else ""
-    if isinstance(item, torch.Tensor):
-        numbers = item.detach().cpu().flatten().view(torch.uint8)
-        return numbers.numpy().tobytes() if item.dtype != torch.bool else ""
+def _text_of(item: Any) -> str:
+    """Return a number or a list of numbers as text, an array as a digest; "" for other items."""
+    if isinstance(item, (np.ndarray, torch.Tensor)):
+        return Reached().text(item) if item.nbytes <= _MOST_NUMBERS else ""
     first = item[0] if isinstance(item, list) and 0 < len(item) <= _MOST_NUMBERS else item
     return str(item) if type(first) in (int, float) else ""
 
