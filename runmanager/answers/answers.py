@@ -222,7 +222,7 @@ def answers_of(
     try:
         if goal is not None or own_goals(runs):
             ranking = ranking_of(runs, goal, repeats)
-            check_comparable(runs, [], [])
+            check_comparable(runs)
     except InvalidArgumentError as error:
         if goal is not None or repeats is not None:
             raise

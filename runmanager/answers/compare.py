@@ -16,7 +16,6 @@ from runmanager.answers.ranking import (
     completed,
     own_goals,
     ranking_of,
-    repeats_of,
     settings_without,
     statistics_of,
 )
@@ -108,11 +107,10 @@ def compare(
 def _ranked(runs: pd.DataFrame, axis: str | None, goal: str | None, repeats: Any) -> Ranking:
     """Rank runs by one goal; the compared axis is no repeat axis."""
     check_table(runs, needs_axes=True)
-    check_comparable(runs, [] if axis is None else [axis], [])
+    check_comparable(runs, [] if axis is None else [axis])
     if goal is None and axis not in _FOR_SPEED:
         goal = next(map(str, own_goals(runs)), None)
-    axes = [name for name in repeats_of(runs, repeats)[0] if name != axis]
-    return ranking_of(runs, "epoch duration" if goal is None else goal, axes)
+    return ranking_of(runs, "epoch duration" if goal is None else goal, repeats, axis)
 
 
 @np.errstate(over="ignore", invalid="ignore")  # the mean of huge numbers may overflow to infinity or NaN

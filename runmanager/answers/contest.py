@@ -22,7 +22,7 @@ from runmanager.answers.ranking import (
     own_goals,
     settings_without,
 )
-from runmanager.core.experiment import SEEDS, Rule
+from runmanager.core.experiment import Rule
 from runmanager.core.goal import KEPT
 from runmanager.core.outcome import Status
 from runmanager.core.wording import printable
@@ -69,8 +69,7 @@ class Contest:
         error: float = ERROR,
     ) -> Self:
         """Compare the settings of a ranking, or the values of an axis in otherwise equal settings."""
-        axes = ranking.repeats
-        unit = printable(axes[0]) if len(axes) == 1 and axes[0] in SEEDS else "repeat"
+        axes, unit = ranking.repeats, ranking.unit
         numbers = ranking.goal.sign * completed(runs, ranking.goal.metric).to_numpy()
         rivals = np.empty(len(runs), int)
         for position, setting in enumerate(ranking.all_settings):

@@ -76,7 +76,7 @@ def effects(
     value = goals_of(runs, f"max:{goal}" if goal in runs else goal)[0].metric  # the direction does not matter
     check_table(runs, needs_axes=True)
     averaged, is_assumed = repeats_of(runs, repeats)
-    check_comparable(runs, averaged, [])
+    check_comparable(runs, averaged)
     numbers = completed(runs, value)
     within = None
     if averaged:

@@ -110,7 +110,7 @@ def spread_of(name: str, design: Design, results: Sequence[RunResult]) -> Spread
     try:
         axis = None if design.decide is None else design.decide.axis
         runs = runs_table({name: results}, design)
-        contest = Contest.of(runs, ranking_of(runs, repeats=[n for n in axes if n != axis]), axis)
+        contest = Contest.of(runs, ranking_of(runs, repeats=axes, axis=axis), axis)
     except InvalidArgumentError:  # no run has the goal's metric, or there is no such axis
         return nothing
     spreads = sorted((lead.std, lead.n) for lead in contest.leads.values() if lead.n >= ENOUGH)

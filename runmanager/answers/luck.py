@@ -22,7 +22,8 @@ def luck_of(runs: pd.DataFrame, metric: str, rivals: Numbers, best: int, other: 
     both = [runs[(is_usable & (rivals == rival)).to_numpy()] for rival in (best, other)]
     counts = {_num_items(Path(str(folder)), column) for each in both for folder in each["folder"][:1]}
     n = counts.pop() if len(counts) == 1 and all(map(len, both)) else 0
-    half = half_width(*(float(each[metric].mean()) for each in both), n) if n else 0.0
+    first, second = (float(each[metric].mean()) for each in both)
+    half = half_width(first, second, n) if n else 0.0
     if not half > 0:  # without a difference in any item
         return ""
     name = column.removesuffix("_accuracy")

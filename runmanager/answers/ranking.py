@@ -26,9 +26,9 @@ from runmanager.core.experiment import SEEDS, varying
 from runmanager.core.goal import KEPT, Goal, default_goal, parse_goal
 from runmanager.core.outcome import Status
 from runmanager.core.values import COLUMNS, key_of
-from runmanager.core.wording import counted, did_you_mean, printable
+from runmanager.core.wording import counted, did_you_mean, listed, printable
 from runmanager.errors import InvalidArgumentError, Problems
-from runmanager.tables.cells import aligned, all_of, cell, labels
+from runmanager.tables.cells import aligned, cell, labels
 from runmanager.tables.columns import (
     GOALS,
     LACKING,
@@ -112,7 +112,7 @@ class Ranking:
     # the goals, whose metrics are columns; the first goal decides, the others break its ties
     goals: Sequence[Goal]
     repeats: Sequence[str]  # the repeat axes
-    is_assumed: bool  # whether the repeat axes were recognised only by their names
+    assumption: str  # a sentence on the repeat axes if they were recognised only by their names
     settings: Sequence[Setting]  # the settings that have a value of the goal, the best first
     others: Sequence[Setting]  # the settings without a value of the goal
     leaders: Sequence[Setting]  # the settings in the tier of the best setting, which compete for the first rank
@@ -152,6 +152,11 @@ class Ranking:
         return "setting" if self.repeats else "run"
 
     @property
+    def unit(self) -> str:
+        """The word for a repeat, such as "seed"."""
+        return printable(self.repeats[0]) if len(self.repeats) == 1 and self.repeats[0] in SEEDS else "repeat"
+
+    @property
     def order_in_words(self) -> str:
         """Say by which metric, and over which repeats, the best is first."""
         mean = f" over {' and '.join(self.repeats)}" if self.repeats else ""
@@ -160,11 +165,8 @@ class Ranking:
     @property
     def count(self) -> str:
         """Say how many of all settings are ranked: the settings that have a value of the goal."""
-        number, total = len(self.settings), len(self.all_settings)
-        which = (
-            all_of(total, f"{self.noun}s") if number == total else f"{number:,} of {counted(total, self.noun)}"
-        )
-        return f"{which} {'is' if number == 1 else 'are'} ranked"
+        number, total = len(self.settings), counted(len(self.all_settings), self.noun)
+        return f"{number:,} of {total} {'is' if number == 1 else 'are'} ranked"
 
     @property
     def num_ties(self) -> int:
@@ -179,12 +181,7 @@ class Ranking:
         if setting.lacks_goal and not self.settings[0].lacks_goal:
             pairs = zip(self.goals, setting.means, strict=True)
             return f"no {printable(' and no '.join(goal.metric for goal, mean in pairs if math.isnan(mean)))}"
-        return f"one {printable(' and '.join(self.repeats))}"
-
-    @property
-    def assumption(self) -> str:
-        """Return a sentence with the axes that count as repeat axes by their names; "" without such axes."""
-        return assumption(self.repeats) if self.is_assumed else ""
+        return f"one {self.unit}"
 
     @cached_property
     def varying(self) -> list[str]:
@@ -226,11 +223,9 @@ class Ranking:
 
     def repeats_of(self, setting: Setting) -> str:
         """Return text with the number of repeats in a mean: ", of one seed", ", the mean of 3 seeds"."""
-        axes = printable(" and ".join(self.repeats))
-        one, many = axes, f"{setting.number} {axes}s"
-        if axes not in SEEDS:
-            one, many = f"repeat ({axes})", f"{setting.number} repeats ({axes})"
-        return f", of one {one}" if setting.number == 1 else f", the mean of {many}"
+        return (
+            f", of one {self.unit}" if setting.number == 1 else f", the mean of {setting.number} {self.unit}s"
+        )
 
     def intervals(self, settings: Sequence[Setting]) -> list[str]:
         """Return the 95 % interval of each setting's mean as text, "" without a spread."""
@@ -303,28 +298,26 @@ def intervals(metric: str, lows: Iterable[float], highs: Iterable[float]) -> lis
     """
     pairs = list(zip(lows, highs, strict=True))
     is_share = metric.endswith(("accuracy", "acc")) and not any(low > 1 or high < 0 for low, high in pairs)
-    whole = (0.0, 1.0) if is_share else (-math.inf, math.inf)
-    pairs = [(max(low, whole[0]), min(high, whole[1])) for low, high in pairs]
+    if is_share:
+        pairs = [(max(low, 0.0), min(high, 1.0)) for low, high in pairs]
     texts = aligned(chain(*pairs))
     ends = zip(pairs, texts[::2], texts[1::2], strict=True)
-    return [f"{low} to {high}" if low != high and pair != whole else "" for pair, low, high in ends]
+    return [f"{low} to {high}" if low != high and pair != (0.0, 1.0) else "" for pair, low, high in ends]
 
 
 def ranking_of(
     runs: pd.DataFrame,
     goal: str | Sequence[str] | None = None,
     repeats: str | Sequence[str] | None = None,
+    axis: str | None = None,
 ) -> Ranking:
-    """Rank settings by their mean over the repeats; without repeat axes, rank the runs."""
+    """Rank settings by their mean over the repeats, without them runs; a compared axis is no repeat axis."""
     check_table(runs)
     axes, is_assumed = ([], False) if are_epochs(runs) else repeats_of(runs, repeats)
-    problems = Problems()
-    goals: list[Goal] = []
-    with problems.collecting():
-        goals = goals_of(runs, goal)
-    with problems.collecting():
-        check_comparable(runs, axes, [], are_runs=bool(axes))
-    problems.raise_if_any(InvalidArgumentError)
+    axes = [name for name in axes if name != axis]
+    goals = goals_of(runs, goal)
+    if axes:
+        check_comparable(runs, axes)
     group, table = settings_without(runs, axes)
     cells = settings_without(runs, [])[0] if axes else np.arange(len(runs))
     rows: dict[int, list[int]] = {}  # without repeat axes, two runs with the same hyperparameters stay two
@@ -361,7 +354,7 @@ def ranking_of(
     return Ranking(
         goals,
         axes,
-        is_assumed,
+        assumption(axes) if is_assumed else "",
         ranked,
         others,
         ranked[:num_leaders],
@@ -390,8 +383,8 @@ def _notes(runs: pd.DataFrame, goals: Sequence[Goal], numbers: Sequence[Numbers]
         lacks = [goal.metric in str(names).split(", ") for names in runs[LACKING]]
         rows = np.flatnonzero(lacks & np.isfinite(values))
         if len(rows):
-            which = f"run {names_of_runs(runs)[rows[0]]}" if len(rows) == 1 else f"{len(rows):,} runs"
-            notes.append(f"{printable(goal.metric)} of {which} is from an epoch before the last.")
+            which = listed(np.array(names_of_runs(runs), object)[rows])
+            notes.append(f"{printable(goal.metric)} of run {which} is from an epoch before the last.")
     return notes
 
 
@@ -436,26 +429,28 @@ def own_goals(runs: pd.DataFrame) -> list[Goal]:
     """Return the goals of the experiments, else the metric of ``keep=``, else a metric chosen by its name."""
     noted = {name: [*map(parse_goal, each)] for name, each in of_experiments(runs, GOALS).items() if each}
     goals = {name: each for name, each in noted.items() if not each[0].metric.startswith(KEPT)}
-    is_done = runs["status"] == Status.COMPLETED if "status" in runs else pd.Series(True, runs.index)
-    counted = runs[is_done] if is_done.any() else runs
-    names = [name for name in metrics_of(runs) if runs.empty or not counted[name].isna().all()]
+    done = runs[runs["status"] == Status.COMPLETED] if "status" in runs else runs
+    rows = runs if done.empty else done
+    names = [name for name in metrics_of(runs) if runs.empty or not rows[name].isna().all()]
     if not goals:
-        kept = [*{Goal(each[0].metric.removeprefix(KEPT), each[0].sign) for each in noted.values()}]
-        decisive = kept[0] if len(kept) == 1 and kept[0].metric in names else default_goal(names)
-        return [_by_column(runs, decisive)] if decisive else []
+        kept = {Goal(each[0].metric.removeprefix(KEPT), each[0].sign) for each in noted.values()}
+        goal = kept.pop() if len(kept) == 1 else None
+        goal = goal if goal and goal.metric in names else default_goal(names)
+        return [_by_column(runs, goal)] if goal else []
     if len({each[0] for each in goals.values()}) > 1:
-        named = printable(", ".join(f"{name} has {each[0]}" for name, each in goals.items()))
-        rule = f"these experiments have different goals ({named})"
+        texts = printable(", ".join(f"{name} has {each[0]}" for name, each in goals.items()))
+        rule = f"these experiments have different goals ({texts})"
         raise InvalidArgumentError([f"{rule}: give one of them, as goal='min:loss' (--goal min:loss)"])
     goal, *further = next(iter(goals.values()))
-    if names and goal.metric not in runs:
+    if goal.metric not in runs:
+        if not names:
+            return []
         hint = did_you_mean(goal.metric, names)
         again = "to correct it, start the grid with another goal=, which executes nothing again"
         raise InvalidArgumentError([f"the goal is {str(goal)!r}, but no run has that metric; {hint} ({again})"])
     if any(each[1:] != further for each in goals.values()):
         further = []
-    first = [goal] if goal.metric in runs else []
-    return [_by_column(runs, each) for each in (*first, *(each for each in further if each.metric in names))]
+    return [_by_column(runs, each) for each in (goal, *(each for each in further if each.metric in names))]
 
 
 def repeats_of(runs: pd.DataFrame, repeats: str | Sequence[str] | None = None) -> tuple[list[str], bool]:
@@ -516,18 +511,12 @@ def best(
         1    2      0.86
         0    1      0.81
     """
+    ranking = ranking_of(runs, goal, repeats)
     problems = Problems()
-    if n is not None:
-        problems.check_count("n", n, 0)
-    with problems.collecting():
-        ranking = ranking_of(runs, goal, repeats)
+    problems.check_count("n", 0 if n is None else n, 0)
     problems.raise_if_any(InvalidArgumentError)
-    return with_sentence(
-        rows_of(runs, ranking, ranking.all_settings[:n]),
-        ranking.order_in_words,
-        which_value(runs, ranking.goal.metric),
-        ranking.assumption,
-    )
+    rows, which = rows_of(runs, ranking, ranking.all_settings[:n]), which_value(runs, ranking.goal.metric)
+    return with_sentence(rows, ranking.order_in_words, which, ranking.assumption)
 
 
 def pareto(
@@ -573,12 +562,11 @@ def rows_of(runs: pd.DataFrame, ranking: Ranking, settings: Sequence[Setting]) -
         table = runs.iloc[firsts]
         table.attrs = dict(runs.attrs)
         return table
-    metrics = [goal.metric for goal in ranking.goals]
-    columns: dict[str, Any] = {}
-    for index, metric in enumerate(metrics):
-        for part in _PARTS:
-            numbers = [setting.statistics[index][part] for setting in settings]
-            columns[f"{metric} {part}"] = np.array(numbers, int if part == "n" else float)
+    parts = [
+        _of_parts([setting.statistics[index] for setting in settings]).add_prefix(f"{goal.metric} ")
+        for index, goal in enumerate(ranking.goals)
+    ]
+    columns = pd.concat(parts, axis="columns")
     if any(setting.lost for setting in ranking.all_settings):
         columns[FAILED_REPEATS] = [sum(setting.lost.values()) for setting in settings]
     if addresses := addresses_of(runs):
@@ -587,7 +575,7 @@ def rows_of(runs: pd.DataFrame, ranking: Ranking, settings: Sequence[Setting]) -
     columns[ALL_REPEATS] = [setting.total for setting in settings]
     names = [name for name in axes_of(runs) if name not in ranking.repeats]
     params = runs[names].take(firsts).reset_index(drop=True)
-    return beside(params, pd.DataFrame(columns, index=params.index))
+    return beside(params, columns)
 
 
 def names_of_runs(runs: pd.DataFrame) -> list[int | str | None]:
@@ -633,18 +621,15 @@ def axes_of(runs: pd.DataFrame) -> list[str]:
     return [name for name in dict.fromkeys(("experiment", *hyperparameters_of(runs))) if name in runs]
 
 
-def check_comparable(
-    runs: pd.DataFrame, axes: Sequence[str], columns: Sequence[str], *, are_runs: bool = True
-) -> None:
-    """Refuse rows that cannot be compared by the given hyperparameters and columns."""
+def check_comparable(runs: pd.DataFrame, axes: Sequence[str] = ()) -> None:
+    """Refuse axes that are no hyperparameters, and rows that are epochs."""
     params, problems = axes_of(runs), Problems()
     for axis in axes:
         if axis not in params:
             call = f"load_table(runs, hyperparameters={[*hyperparameters_of(runs), axis]})"
             hint = f"; the column becomes one by {call}" if axis in {*runs} - COLUMNS else ""
             problems.append(f"these runs have no hyperparameter {axis!r}; {did_you_mean(axis, params)}{hint}")
-    problems += without_numbers(runs, columns)
-    if are_runs and are_epochs(runs):
+    if are_epochs(runs):
         problems.append(
             "these rows are epochs, not runs: give what load_runs() returns, or the last epoch of each run, "
             "results.groupby('run').tail(1)"
@@ -661,17 +646,15 @@ def completed(runs: pd.DataFrame, name: str) -> "pd.Series[float]":
 
 
 def settings_without(
-    runs: pd.DataFrame, axes: str | Sequence[str], *, all_of_them: bool = False
+    runs: pd.DataFrame, axes: Sequence[str], *, all_of_them: bool = False
 ) -> tuple[Numbers, pd.DataFrame]:
     """Number the settings of runs; a setting is a combination of all hyperparameters except `axes`."""
-    axes = [axes] if isinstance(axes, str) else axes
-    coded = {name: numbered(runs[name]) for name in axes_of(runs) if name not in axes}
-    numbers: dict[tuple[int, ...], int] = {}
-    codes = zip(*(column.tolist() for column, _ in coded.values()), strict=True) if coded else [()] * len(runs)
-    group = np.array([numbers.setdefault(each, len(numbers)) for each in codes], dtype=int)
-    firsts = np.unique(group, return_index=True)[1]
-    names = [name for name, (_, values) in coded.items() if all_of_them or len(values) > 1]
-    table = runs[names].take(firsts).reset_index(drop=True)
+    codes = {name: numbered(runs[name])[0] for name in axes_of(runs) if name not in axes}
+    group = np.zeros(len(runs), int)
+    if codes:
+        group = pd.DataFrame(codes).groupby([*codes], sort=False).ngroup().to_numpy()
+    names = [name for name in codes if all_of_them or codes[name].any()]
+    table = runs[names].take(np.unique(group, return_index=True)[1]).reset_index(drop=True)
     table.attrs = {}
     return group, table
 
@@ -736,8 +719,13 @@ def mean_of(numbers: Sequence[float]) -> float:
 def describe(numbers: "pd.Series[float]", group: Numbers) -> pd.DataFrame:
     """Return a row of statistics for each group; NaN values are ignored."""
     each = {code: statistics_of(part.dropna().tolist()) for code, part in numbers.groupby(group)}
-    table = pd.DataFrame(each.values(), index=pd.Index(each), columns=_PARTS)
-    return table.astype({"n": "int64"})
+    return _of_parts([*each.values()]).set_index(pd.Index(each))
+
+
+def _of_parts(statistics: Sequence[Mapping[str, float]]) -> pd.DataFrame:
+    """Make a table from the results of `statistics_of`."""
+    types = {"n": "int64"} | dict.fromkeys(_PARTS[1:], "float64")
+    return pd.DataFrame(statistics, columns=_PARTS).astype(types)
 
 
 def t_quantile(freedom: Any) -> Any:

@@ -72,7 +72,7 @@ def show(
         run accuracy   lr
           2     0.86 0.01
           1     0.81 0.10
-        best accuracy first · the same in all: epochs=5
+        best accuracy first · the last value of each run counts · the same in all: epochs=5
     """
     check_table(runs)
     if isinstance(runs, Finding) and goal is None and repeats is None:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
@@ -146,19 +146,15 @@ def verdict(
         >>> print(verdict(runs, axis="optimizer"))
         adam is better than sgd by 0.021 (0.011 to 0.032), decided after 7 seeds
     """
-    goals = goals_of(runs, goal)
+    rule = rule_of(runs, goals_of(runs, goal)[0].metric, repeats_of(runs, repeats)[0])
     check_table(runs, needs_axes=True)
-    axes, is_assumed = repeats_of(runs, repeats)
-    rule = rule_of(runs, goals[0].metric, axes)
     if axis is None or (axis == SETTING and axis not in axes_of(runs)):
         axis = rule.axis if axis is None else None
-    axes = [name for name in axes if name != axis]
     margin, error = rule.margin if margin is None else margin, rule.error if error is None else error
     problems = Problems()
     with problems.collecting():
-        check_comparable(runs, [] if axis is None else [axis], [])
-    with problems.collecting():
-        ranking = replace(ranking_of(runs, goal, axes), is_assumed=bool(axes) and is_assumed)
+        check_comparable(runs, [] if axis is None else [axis])
+        ranking = ranking_of(runs, goal, repeats, axis)
     problems.check_margin(margin, error)
     problems.raise_if_any(InvalidArgumentError)
     contest = Contest.of(runs, ranking, axis, margin, error)
@@ -167,7 +163,7 @@ def verdict(
     assumptions = [
         f"an error of at most {100 * error:g} % over all pairs, however often one looks",
         f"assumes that equal {contest.noun} could be swapped in any {contest.unit}",
-        "over these folds, whose training data overlap" if "fold" in axes else "on these data",
+        "over these folds, whose training data overlap" if "fold" in ranking.repeats else "on these data",
         ranking.assumption,
     ]
     return Verdict(

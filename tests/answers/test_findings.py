@@ -175,11 +175,10 @@ def test_a_value_that_failed_in_one_setting_leaves_the_pairs_of_the_others():
 
 def test_the_best_setting_is_named_with_its_mean_its_interval_and_its_repeats(runs):
     assert answers_of(runs, is_over=True).result == (
-        "lr=0.2 width=8 has the highest accuracy: 0.755, the mean of 4 repeats (fold and seed), "
-        "95 % interval 0.5535 to 0.9565"
+        "lr=0.2 width=8 has the highest accuracy: 0.755, the mean of 4 repeats, 95 % interval 0.5535 to 0.9565"
     )
     assert answers_of(runs, "min:accuracy", is_over=False).result == (
-        "lr=0.1 width=8 has the lowest accuracy so far: 0.600, the mean of 3 repeats (fold and seed), "
+        "lr=0.1 width=8 has the lowest accuracy so far: 0.600, the mean of 3 repeats, "
         "95 % interval 0.3516 to 0.8484"
     )
     assert answers_of(runs, repeats="seed", is_over=True).result == (

@@ -837,7 +837,7 @@ def test_a_value_that_fails_almost_everywhere_does_not_decide_which_other_value_
     page = text_of(parse(write_report(tmp_path / "e", tmp_path / "page.html")))
 
     assert "0.01 vs 0.1: +0.003333" in show(compare(runs, "lr")).caption
-    assert str(verdict(runs, "lr")).startswith("lr=0.01 leads the other 2 values of lr, but")
+    assert str(verdict(runs, "lr")).startswith("lr=0.01 leads 2 others, but")
     assert "All else equal, 0.01 has the highest f1 on average: 0.6" in page
 
 
