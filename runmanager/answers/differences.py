@@ -21,7 +21,7 @@ from runmanager.core.values import text
 from runmanager.core.wording import counted, printable
 from runmanager.errors import InvalidArgumentError
 from runmanager.tables.cells import cell, join
-from runmanager.tables.columns import GOALS, runs_table
+from runmanager.tables.columns import runs_table
 from runmanager.tables.loading import read_results, warn_of
 
 _FACTS = ("commit", "command", "host", "device", "device_name", "parameters", "jobs", "keep")
@@ -45,9 +45,7 @@ def _side(path: Path, damaged: list[str]) -> tuple[str, Side]:
     experiments = [(name, runs) for name, runs in read if runs]
     if len(experiments) != 1:
         names = printable(", ".join(name for name, _ in experiments))
-        rule = f"{path} has several experiments: give one of them, {names}"
-        rule = rule if experiments else f"no runs under {path}: give an experiment or a run"
-        raise InvalidArgumentError([rule])
+        raise InvalidArgumentError([f"give an experiment or a run; under {path} are {names or 'no runs'}"])
     return experiments[0]
 
 
@@ -72,7 +70,10 @@ def _described(runs: Side, *, is_run: bool) -> dict[tuple[str, str], Any]:
         "version": [_mapping(run.start.get("versions")) for run in runs],
         "fact": [{name: run.start[name] for name in _FACTS if run.start.get(name)} for run in runs],
     }
-    described: dict[tuple[str, str], Any] = {("note", "experiment"): _one_line(design.note)}
+    described: dict[tuple[str, str], Any] = {
+        ("note", "experiment"): _one_line(design.note),
+        ("goal", "goal"): printable(", ".join(map(str, design.all_goals))),
+    }
     for what, each in contents.items():
         for name in dict.fromkeys(name for content in each for name in content):
             described[what, str(name)] = _values(content[name] for content in each if name in content)
@@ -115,16 +116,13 @@ def _goal(named: Sequence[tuple[str, Side]]) -> list[Row]:
     each = [runs_table({name: runs}) for name, runs in named]
     goals = [_goal_of(runs) for runs in each]
     goal = goals[1] or goals[0]
-    stored = [next(iter(runs.attrs[GOALS].values()), [""])[0] for runs in each]
-    texts = [text or str(own or "") for text, own in zip(stored, goals, strict=True)]
-    rows = _if_changed("goal", "goal", *map(printable, texts))
     # in a file of another tool, the goal may name a column of text
     if goal is None or any(goal.metric not in runs or runs[goal.metric].dtype != "float64" for runs in each):
-        return rows
+        return []
     own = [None if mine == goal else str(goal) for mine in goals]  # None selects all goals of the experiment
     best = [ranking_of(runs, given).settings[:1] for runs, given in zip(each, own, strict=True)]
     means = [settings[0].mean if settings else math.nan for settings in best]
-    rows += _if_changed("metric", f"{goal.metric}, leading setting", *means)
+    rows = _if_changed("metric", f"{goal.metric}, leading setting", *means)
     sides = [runs for _, runs in named]
     if sides[0][0].folder.path.parent == sides[1][0].folder.path.parent:
         return rows

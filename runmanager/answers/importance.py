@@ -78,10 +78,10 @@ def importances(
     check_table(runs, needs_axes=True)
     ranking = ranking_of(runs, goal, repeats)
     rated = sorted(ranking.settings, key=lambda setting: setting.rows[0])
-    axes = [name for name in axes_of(runs) if name not in ranking.repeats]
-    settings = runs[axes].iloc[[setting.rows[0] for setting in rated]].reset_index(drop=True)
     scores = [setting.mean for setting in rated]
-    names = [name for name in axes_of(settings) if len(numbered(settings[name])[1]) > 1]
+    settings = runs.iloc[[setting.rows[0] for setting in rated]]
+    axes = [name for name in axes_of(runs) if name not in ranking.repeats]
+    names = [name for name in axes if len(numbered(settings[name])[1]) > 1]
     if len(set(scores)) < _FEWEST or not names:
         table = pd.DataFrame({"axis": names, "importance": math.nan})
         text = f"All runs have the same {ranking.goal.metric}" if names else "No hyperparameter varies"

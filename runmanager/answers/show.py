@@ -132,8 +132,8 @@ def of_table(rows: pd.DataFrame, goals: Sequence[Goal] = (), n: int | None = Non
     measured = [name for name in metrics_of(rows) if name not in (*ahead, *LEADING[2:], RUNS)]
     main = [*ahead, *measured, _TIME, "status", "error"]
     order = [name for name in dict.fromkeys([*main, *rows]) if name in whole]
-    constant = [name for name in measured if name not in COLUMNS]
-    dropped = [name for name in ("status", *params, "epochs", *constant) if name in same and name not in order]
+    silent = COLUMNS - {"status", "epochs"}
+    dropped = {str(name): cell(same[name]) for name in same if name not in order and name not in silent}
     table = rows[order].reset_index(drop=True)
     table.attrs = {**rows.attrs, HYPERPARAMETERS: [name for name in params if name in order]}
     has_best = len(rows) > 1 and bool(metrics) and not math.isnan(completed(rows, metrics[0])[0])
@@ -143,7 +143,7 @@ def of_table(rows: pd.DataFrame, goals: Sequence[Goal] = (), n: int | None = Non
             (
                 f"{n:,} of {len(rows):,} rows" if n is not None and n < len(rows) else "",
                 *notes,
-                same_in_all({str(name): cell(same[name]) for name in dropped}),
+                same_in_all(dropped),
             )
         ),
         [name for name in order if name in main],

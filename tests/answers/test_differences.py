@@ -37,7 +37,7 @@ def test_a_goal_that_no_run_has_leaves_the_rest_to_compare(root, goal):
     rows = {row["name"]: row for row in diff(root / "a", root / "b")}
 
     assert rows["lr"]["second"] == "0.2"
-    assert (rows["goal"]["first"], rows["goal"]["second"].isprintable()) == ("min:loss", True)
+    assert (rows["goal"]["first"], rows["goal"]["second"].isprintable()) == ("", True)
     assert rows["loss, mean of 2 pairs"]["difference"] == pytest.approx(0.15)
 
 
