@@ -11,7 +11,7 @@ import pandas as pd
 from runmanager.answers.compare import paired
 from runmanager.answers.ranking import own_goals, ranking_of
 from runmanager.answers.sampled import is_finite
-from runmanager.answers.sentences import counts_of
+from runmanager.answers.sentences import statuses_in_words
 from runmanager.checks.changed import changes_between
 from runmanager.checks.kept_source import changed_lines, read_source
 from runmanager.core.experiment import Experiment
@@ -77,8 +77,7 @@ def _described(runs: Side, *, is_run: bool) -> dict[tuple[str, str], Any]:
     for what, each in contents.items():
         for name in dict.fromkeys(name for content in each for name in content):
             described[what, str(name)] = _values(content[name] for content in each if name in content)
-    counts = counts_of(run.status for run in runs)
-    described["status", "runs"] = ", ".join(f"{number} {status}" for status, number in counts.items())
+    described["status", "runs"] = statuses_in_words(run.status for run in runs)
     if is_run:
         described["note", "run"] = _one_line((design.notes or {}).get(runs[0].folder.id))
         epochs = runs[0].epochs

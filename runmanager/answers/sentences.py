@@ -28,6 +28,11 @@ def counts_of(statuses: Iterable[str]) -> dict[str, int]:
     return {str(status): counts[status] for status in Status if counts[status]}
 
 
+def statuses_in_words(statuses: Iterable[str]) -> str:
+    """Return the number of runs of each status, as "2 completed, 1 failed"."""
+    return ", ".join(f"{number:,} {status}" for status, number in counts_of(statuses).items())
+
+
 def percents(shares: Sequence[float]) -> list[str]:
     """Write fractions in whole percent with the same sum as the fractions.
 

@@ -23,7 +23,6 @@ _REPEATS = (
 _NAMES = {
     "as_json": ["--json"],
     "everything": ["--all"],
-    "function": ["--with"],
     "goals": ["--goal"],
     "limit": ["--limit", "-n"],
     "output": ["--output", "-o"],

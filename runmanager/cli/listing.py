@@ -2,13 +2,13 @@
 
 import contextlib
 import math
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from runmanager.answers.sentences import statuses_in_words
 from runmanager.cli.common import check_folder, file_size, say
 from runmanager.cli.declare import Answer
 from runmanager.cli.rows import Selection, chosen, meeting, print_view, tell
@@ -76,7 +76,7 @@ def _print_runs(by_folder: RunsByFolder, selection: Selection) -> None:
     if runs.empty:
         return
     folder = next(iter(by_folder)) if len(by_folder) == 1 else next(iter(by_folder)).parent
-    tell(f"{folder}: {counted(len(runs), 'run')}, {_in_words(runs['status'])}")
+    tell(f"{folder}: {counted(len(runs), 'run')}, {statuses_in_words(runs['status'])}")
     for note in notes_of(runs):
         tell(note)
     print_view(runs_view(runs), selection, "runs")
@@ -149,7 +149,7 @@ def overview(
     statuses = [run.status for run in runs]
     row: dict[str, Any] = {"experiment": str(folder), "runs": len(runs)}
     if is_short:
-        row["status"] = _in_words(statuses)
+        row["status"] = statuses_in_words(statuses)
     else:
         row |= {str(status): statuses.count(status) for status in Status if status in statuses}
     row |= {
@@ -160,12 +160,6 @@ def overview(
     row |= {"run time": duration(seconds)} if is_short else {"run seconds": seconds}
     row |= {"size": file_size(size)} if is_short else {"bytes": size}
     return {**row, "note": first_line_of_note(Experiment(folder).design.note)}, assumption
-
-
-def _in_words(statuses: Iterable[object]) -> str:
-    """Return the number of runs of each status, as "2 completed, 1 failed"."""
-    counts = Counter(map(str, statuses))
-    return ", ".join(f"{counts[status]:,} {status}" for status in Status if status in counts)
 
 
 def size_of(folder: Path) -> int:

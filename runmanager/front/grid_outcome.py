@@ -1,13 +1,13 @@
 """The outcome of a grid: the outcomes of its runs, its tables, and its panel."""
 
 import html
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from runmanager.answers.sentences import statuses_in_words
 from runmanager.core.experiment import Design
 from runmanager.core.outcome import Outcome
 from runmanager.core.run import Run
@@ -84,14 +84,8 @@ class GridOutcome:
         )  # fmt: skip
 
     def __repr__(self) -> str:
-        counts = counted_statuses(self.outcomes) or "no runs"
+        counts = statuses_in_words(outcome.status for _, outcome in self.outcomes) or "no runs"
         return f"<GridOutcome of {printable(str(self.folder))}: {counts}; exit code {self.exit_code}>"
 
     def _repr_html_(self) -> str:
         return self.panel._repr_html_() if self.panel else f"<pre>{html.escape(repr(self))}</pre>"
-
-
-def counted_statuses(outcomes: Sequence[tuple[Run, Outcome]]) -> str:
-    """Return the number of runs of each status, as "2 completed, 1 failed"."""
-    counts = Counter(str(outcome.status) for _, outcome in outcomes)
-    return ", ".join(f"{number:,} {status}" for status, number in counts.items())

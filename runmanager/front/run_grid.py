@@ -13,6 +13,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from runmanager.answers.sentences import statuses_in_words
 from runmanager.checks.changed import changes_since, fingerprint, note_changes_by_runs, short_hash
 from runmanager.checks.only import choose, numbers_of
 from runmanager.core import files
@@ -32,7 +33,7 @@ from runmanager.errors import Problems, StorageError
 from runmanager.executors import serialize
 from runmanager.executors.output import kept_output
 from runmanager.executors.signals import Stop
-from runmanager.front.grid_outcome import GridOutcome, counted_statuses
+from runmanager.front.grid_outcome import GridOutcome
 from runmanager.front.options import GridOptions, check_design, check_runs
 from runmanager.search.decide import Decide
 from runmanager.search.halving import SuccessiveHalving
@@ -441,7 +442,7 @@ def _conclude(
         and all(each.status.is_lost or each.status is Status.UNAVAILABLE for each in outcomes)
     ):
         first = outcomes[0].error or advice(outcomes[0].status, "")
-        why = f"no run is completed: {counted_statuses(ended.outcomes)}; {first}"
+        why = f"no run is completed: {statuses_in_words(each.status for each in outcomes)}; {first}"
         print(printable(f"{ended.folder}: {why}"), file=sys.stderr)  # noqa: T201 - the only line without a display
     return ended
 

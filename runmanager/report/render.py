@@ -20,6 +20,7 @@ import pandas as pd
 from runmanager.answers.compare import compare
 from runmanager.answers.differences import diff_of
 from runmanager.answers.ranking import own_goals, repeats_of
+from runmanager.answers.sentences import statuses_in_words
 from runmanager.answers.show import show
 from runmanager.answers.usual_goals import companion
 from runmanager.answers.view import TIMES
@@ -191,7 +192,7 @@ def _address(page: Path, target: Path) -> str:
 def _entry(data: ReportData, *, is_over: bool) -> dict[str, Any]:
     """Return what the index says about an experiment."""
     goals = " and ".join(map(str, data.ranking.goals)) if data.order else ""
-    counts = ", ".join(f"{number:,} {word}" for word, number in data.answers.counts.items())
+    counts = statuses_in_words(run.status for run in data.results)
     begun = sections.facts(data).get("begun", [])
     facts = [
         f"{counted(len(data.results), 'run')}: {counts}",
