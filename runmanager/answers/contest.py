@@ -242,11 +242,9 @@ def _arranged(rivals: Numbers, repeats: Numbers, parts: Numbers, numbers: Number
     """Arrange the results of runs as scores for `leads`; average the runs of the same cell, ignoring NaN."""
     kept, sizes = np.unique(np.unique(np.stack([parts, rivals]), axis=1)[0], return_counts=True)
     kept = kept[sizes > 1] if len(kept) > 1 else kept
-    is_used = np.isin(parts, kept) & ~np.isnan(numbers)
-    shape = (k, int(repeats.max(initial=0)) + 1, len(kept))
-    index = (rivals[is_used], repeats[is_used], np.searchsorted(kept, parts[is_used]))
-    total, count = np.zeros(shape), np.zeros(shape)
-    with np.errstate(over="ignore"):
-        np.add.at(total, index, numbers[is_used])
-    np.add.at(count, index, 1)
-    return np.where(count > 0, total / np.maximum(count, 1), math.nan)
+    scores = np.full((k, int(repeats.max(initial=0)) + 1, len(kept)), math.nan)
+    is_used = np.isin(parts, kept)
+    index = [rivals[is_used], repeats[is_used], np.searchsorted(kept, parts[is_used])]
+    for cell, mean in pd.Series(numbers[is_used]).groupby(index).mean().items():
+        scores[cell] = mean
+    return scores

@@ -28,7 +28,6 @@ from runmanager.core.outcome import LEADING
 from runmanager.core.values import COLUMNS
 from runmanager.tables.cells import cell
 from runmanager.tables.columns import (
-    HYPERPARAMETERS,
     beside,
     check_table,
     from_columns,
@@ -134,11 +133,9 @@ def of_table(rows: pd.DataFrame, goals: Sequence[Goal] = (), n: int | None = Non
     order = [name for name in dict.fromkeys([*main, *rows]) if name in whole]
     silent = COLUMNS - {"status", "epochs"}
     dropped = {str(name): cell(same[name]) for name in same if name not in order and name not in silent}
-    table = rows[order].reset_index(drop=True)
-    table.attrs = {**rows.attrs, HYPERPARAMETERS: [name for name in params if name in order]}
     has_best = len(rows) > 1 and bool(metrics) and not math.isnan(completed(rows, metrics[0])[0])
     view = View(
-        table,
+        rows.reset_index(drop=True),
         notes_of_view(
             (
                 f"{n:,} of {len(rows):,} rows" if n is not None and n < len(rows) else "",
@@ -150,7 +147,7 @@ def of_table(rows: pd.DataFrame, goals: Sequence[Goal] = (), n: int | None = Non
         [name for name in dict.fromkeys([*_LEADING, *metrics, *params, "status"]) if name in rows],
         [0] if has_best else [],
         {metrics[0]: span(rows[metrics[0]])} if metrics and len(rows) > 1 else {},
-        rows.reset_index(drop=True),
+        order,
     )
     return view if n is None else view.taken(range(min(n, len(rows))))
 

@@ -32,22 +32,22 @@ class View:
     """Some rows and columns of a table, drawn as a table in a notebook and written as text elsewhere.
 
     Attributes:
-        table: The rows, with the most important columns first.
+        rows: The rows with all columns.
         notes: The caption, as sentences: the order of the rows, and the columns that are left out.
         main: The columns that are drawn by default.
         first: The columns by importance; narrow terminals leave out the last columns.
         best: The positions of the rows to emphasize.
         bars: Column -> the number with an empty bar, and the number with a full bar.
-        whole: The same rows with all columns; None if these are the columns of `table`.
+        columns: The columns of `table`, the most important first; all columns by default.
     """
 
-    table: pd.DataFrame
+    rows: pd.DataFrame
     notes: Sequence[str]
     main: Sequence[str] = ()
     first: Sequence[str] = ()
     best: Sequence[int] = ()
     bars: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    whole: pd.DataFrame | None = None
+    columns: Sequence[str] = ()
 
     def __repr__(self) -> str:
         is_terminal = bool(sys.stdout) and sys.stdout.isatty()
@@ -70,6 +70,11 @@ class View:
         return f"{table}\n<p>{'<br>'.join(map(escape, lines))}</p>"
 
     @property
+    def table(self) -> pd.DataFrame:
+        """The rows, without the columns that are the same in all of them."""
+        return self.rows[list(self.columns)] if self.columns else self.rows
+
+    @property
     def caption(self) -> str:
         """The notes in one line."""
         return join(self.notes)
@@ -81,11 +86,6 @@ class View:
     def to_latex(self) -> str:
         r"""Return the columns that `print` shows as a LaTeX table, for ``\usepackage{booktabs}``."""
         return self.drawn().to_latex()
-
-    @property
-    def rows(self) -> pd.DataFrame:
-        """The rows with all columns."""
-        return self.table if self.whole is None else self.whole
 
     def drawn(self, names: Sequence[str] | None = None, *, is_plain: bool = False) -> Table:
         """Return the table for display, with the given columns or the main columns."""
@@ -110,12 +110,9 @@ class View:
 
     def taken(self, positions: Sequence[int]) -> "View":
         """Return a view with the rows at these positions, in this order."""
-        rows = list(positions)
-        table = self.table.iloc[rows].reset_index(drop=True)
-        whole = None if self.whole is None else self.whole.iloc[rows].reset_index(drop=True)
-        return replace(
-            self, table=table, whole=whole, best=[rows.index(row) for row in self.best if row in rows]
-        )
+        order = list(positions)
+        best = [order.index(row) for row in self.best if row in order]
+        return replace(self, rows=self.rows.iloc[order].reset_index(drop=True), best=best)
 
     def hidden(self, left_out: Sequence[str]) -> list[str]:
         """Return the columns that are not drawn: first `left_out`, for lack of space, then all others."""
