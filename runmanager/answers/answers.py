@@ -166,12 +166,9 @@ class Answers:
         """Name a setting that has a better value than the best setting, but does not compete, and say why."""
         ranking = self.ranking
         assert ranking
-        sign, best = ranking.goal.sign, ranking.settings[0]
-        below = ranking.settings[len(ranking.leaders) :]  # the settings are in the order of their tiers
-        first = max(below, key=lambda setting: sign * setting.mean, default=best)
-        if sign * first.mean <= sign * best.mean or is_same(first.mean, best.mean):
+        first = max(ranking.settings, key=lambda setting: ranking.goal.sign * setting.mean)
+        if not (why := ranking.why_below(first)):
             return ""
-        why = ranking.why_below(first)
         return f"{capital(ranking.name(first))} has {ranking.written(first)}, but {why}: it ranks below"
 
     def scope(self, intervals: Iterable[str]) -> str:
@@ -185,7 +182,8 @@ class Answers:
     def front_sentence(self) -> str:
         """Say how many settings are on the Pareto front; "" with a single goal."""
         ranking = self.ranking
-        if ranking is None or len(ranking.goals) < 2 or not ranking.front:  # noqa: PLR2004
+        assert ranking
+        if len(ranking.goals) < 2 or not ranking.front:  # noqa: PLR2004 - a choice
             return ""
         first = f"{printable(ranking.goal.metric)} is the first of {len(ranking.goals)} goals"
         return f"{first}; the Pareto front of all has {counted(len(ranking.front), ranking.noun)}"
@@ -279,11 +277,10 @@ def _matters(runs: pd.DataFrame, ranking: Ranking) -> Matters:
         sizes = dict(zip(axes, shares["importance"].tolist(), strict=True))
         bars = [] if shares["importance"].isna().any() else _bars(sizes, percents([*sizes.values()]))
         return Matters(f"{shares.sentence}.", bars, changed, is_searched=True)
-    others = [row for setting in ranking.others for row in setting.rows]
-    if "status" in runs and Status.PRUNED in runs["status"].iloc[others].tolist():
+    if "status" in runs and (runs["status"] == Status.PRUNED).any():
         # the survivors are a selection: their differences are too small
         return Matters(
-            "Some settings were pruned, so what one hyperparameter alone changes cannot be said.", [], {}
+            "Some runs were pruned, so what one hyperparameter alone changes cannot be said.", [], {}
         )
     sizes = {name: change.mean for name, change in changed.items() if math.isfinite(change.mean)}
     if not sizes:

@@ -71,7 +71,7 @@ def conclude(
     is_left = more > 0 or bool(left.any())
     answers = answers_of(ranked, is_over=not is_left)
     if time is None:
-        seconds = runs["run duration"].sum() if "run duration" in runs else 0.0
+        seconds = runs[_DURATION].sum()
         time = f"its runs took {duration(seconds)} before" if seconds else "no run was executed"
     table, which = _table(answers, ranked)
     return Conclusion(
@@ -197,8 +197,8 @@ def _steps(
     """Return the two most useful next steps."""
     steps = []
     if has_result:
-        shows = "which is best, and why" if len(runs) > 1 else "its curves and settings"
-        steps.append((_command("report", folder), f"write_report({_text(folder)})", f"a page: {shows}"))
+        call = f"write_report({_text(folder)})"
+        steps.append((_command("report", folder), call, "a page: which is best, and why"))
     if has_events and (runs["epochs"] > 0).any():
         steps.append((_command("tensorboard", folder), f"open_tensorboard({_text(folder)})", "all curves"))
     steps.append((_command("list", folder), f"show(load_runs({_text(folder)}))", "all runs"))

@@ -14,7 +14,7 @@ _SHARE = 3  # the rounding step of a number is at most a third of half its inter
 _ENOUGH = 3  # minimum number of repeats for an estimate of further repeats
 _WORTH_SAYING = 100  # largest number of further repeats that is named
 _MOST_NAMED = 2  # maximum number of rivals with lost repeats that are named
-_LONGEST, _LARGEST = 9, 1e6  # limits beyond which a number is written with two digits
+_MOST_DECIMALS, _LARGEST = 6, 1e6  # limits beyond which a number is written with two digits
 _SPLITS = ("fold", "split")  # repeats of which there are no more than the split has
 
 
@@ -53,7 +53,7 @@ def standing(contest: Contest) -> str:
     rival = _in_state(contest, UNDECIDED)[0]
     lead, best = contest.leads[rival], contest.names[contest.order[0]]
     ahead = f"{best} is ahead of {contest.names[rival]} by {two_digits(lead.mean)}"
-    evidence = f"evidence {min(lead.evidence, lead.least):.2g} of {lead.least:g}"
+    evidence = f"evidence {lead.evidence:.2g} of {lead.least:g}"
     text = f"{ahead} after {counted(lead.n, contest.unit)}, {evidence}"
     more = _total(contest, lead) - lead.n
     return f"{text}, about {counted(int(more), f'more {contest.unit}')}" if more <= _WORTH_SAYING else text
@@ -143,7 +143,7 @@ def _losses(contest: Contest) -> list[str]:
     if more := texts[_MOST_NAMED:]:
         texts[_MOST_NAMED:] = [f"{len(more)} other {contest.noun} lost some too"]
     if contest.alone:
-        names = listed(contest.names[rival] for rival in contest.alone)
+        names = listed([contest.names[rival] for rival in contest.alone], _MOST_NAMED)
         texts.append(f"not compared: {names}, as no run of another value has the same other hyperparameters")
     return texts
 
@@ -184,4 +184,4 @@ def _rounded(number: float, decimals: int) -> str:
         return "0"
     while not float(text := f"{number:.{decimals}f}"):
         decimals += 1
-    return text if len(text) <= _LONGEST else f"{number:.2g}"
+    return text if decimals <= _MOST_DECIMALS else f"{number:.2g}"

@@ -190,7 +190,7 @@ def test_the_best_setting_is_named_with_its_mean_its_interval_and_its_repeats(ru
 def test_a_sentence_writes_a_mean_as_its_column_does(tmp_path):
     rows = [(lr, seed, mean + 0.01 * seed) for lr, mean in ((0.1, 0.918), (0.2, 0.6953)) for seed in (-1, 0, 1)]
     runs = pd.DataFrame(rows, columns=["lr", "seed", "accuracy"])
-    runs["status"], runs["epochs"] = "completed", 1
+    runs["status"], runs["epochs"], runs["run duration"] = "completed", 1, 1.0
     runs.attrs |= {HYPERPARAMETERS: ["lr", "seed"], "repeats": {"e": ["seed"]}}
 
     conclusion = conclude(runs, tmp_path)
