@@ -88,16 +88,15 @@ def aligned(values: Iterable[float]) -> list[str]:
     ['0.3600', '-0.0588', '0.0032']
     """
     numbers = list(values)
-    sizes = [abs(number) for number in numbers if math.isfinite(number) and number]
+    finite = [number for number in numbers if math.isfinite(number)]
+    sizes = [abs(number) for number in finite if number]
     decimals = max(3 - math.floor(math.log10(max(sizes))), 0) if sizes else 0
     are_lost = any(abs(round(size, decimals) - size) > _LARGEST_ERROR * size for size in sizes)
     if not sizes or max(sizes) >= 1000 or are_lost:  # noqa: PLR2004 - no decimals
         return [cell(number) for number in numbers]
-    texts = [f"{number:.{decimals}f}" if math.isfinite(number) else cell(number) for number in numbers]
-    # number of common trailing zeros
-    zeros = min((len(t) - len(t.rstrip("0")) for t in texts if "." in t), default=0)
-    whole = decimals == zeros
-    return [t[: len(t) - zeros - whole] if zeros and "." in t else t for t in texts]
+    while decimals and all(round(number, decimals) == round(number, decimals - 1) for number in finite):
+        decimals -= 1  # zeros that end all numbers
+    return [f"{number:.{decimals}f}" if math.isfinite(number) else cell(number) for number in numbers]
 
 
 def steady(value: float) -> str:

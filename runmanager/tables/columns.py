@@ -20,7 +20,7 @@ from runmanager.core.wording import did_you_mean, printable
 from runmanager.errors import InvalidArgumentError
 from runmanager.tables.notes import first_line_of_note
 from runmanager.tables.results_files import COLD, has_cold_starts
-from runmanager.tables.run_numbers import lacking, ranked_numbers
+from runmanager.tables.run_numbers import lacking, ranked_numbers, tracked
 
 HYPERPARAMETERS = "hyperparameters"
 """The key in a table's `attrs` that holds the names of its hyperparameters."""
@@ -51,13 +51,13 @@ def results_table(experiments: Experiments, design: Design | None = None) -> pd.
     counts = [len(run.epochs) for run in runs]
     records = [record for run in runs for record in run.epochs]
     of_epochs: dict[str, Any] = {"epoch": np.array([record.epoch for record in records], np.int64)}
-    for name in dict.fromkeys(name for record in records for name in record.metrics):
+    for name in tracked(runs):
         of_epochs[name] = np.array([record.metrics.get(name, math.nan) for record in records], np.float64)
     if any(run.jobs > 1 for run in runs):
         of_epochs["jobs"] = np.repeat([run.jobs for run in runs], counts)
     if has_cold_starts(runs):
         of_epochs[COLD] = np.array([record.cold for record in records], np.bool_)
-    names = params_of([run.folder for run in chain(*experiments.values())])
+    names = dict.fromkeys(chain(*(run.folder.params for run in chain(*experiments.values()))))
     params = {name: [run.folder.params.get(name, pd.NA) for run in runs] for name in names}
     of_runs = {**experiment_column(begun), "run": np.array([run.folder.number for run in runs], np.int64)}
     table = epochs_table(counts, of_runs, params, of_epochs)
@@ -97,12 +97,11 @@ def runs_table(experiments: Experiments, design: Design | None = None) -> pd.Dat
     kept: dict[str, Goal] = {}
     summaries: list[dict[str, float]] = []
     deciding: list[str] = []
-    for name, of_experiment in experiments.items():
-        goals = designs[name].all_goals
-        keep = goal_of_kept(run.start for run in of_experiment)
+    for name, own in designs.items():
+        goals, keep = own.all_goals, goal_of_kept(run.start for run in experiments[name])
         if keep and not goals:
             goals, kept[name] = (keep,), Goal(f"{KEPT}{keep.metric}", keep.sign)
-        summaries += ranked_numbers(of_experiment, goals)
+        summaries += ranked_numbers(experiments[name], goals)
         for goal in goals:
             deciding += [f"{KEPT}{goal.metric}", goal.metric]
     names = dict.fromkeys(chain(*summaries))
@@ -147,12 +146,9 @@ def runs_table(experiments: Experiments, design: Design | None = None) -> pd.Dat
 
 
 def _designs(experiments: Experiments, design: Design | None) -> dict[str, Design]:
-    """Return the design of each experiment, by default from its folder."""
-    designs = dict.fromkeys(experiments, design or Design())
-    for name, runs in experiments.items():
-        if design is None and runs:
-            designs[name] = Experiment(runs[0].folder.path.parent).design
-    return designs
+    """Return the design of each experiment that has runs, by default from its folder."""
+    folders = {name: runs[0].folder.path.parent for name, runs in experiments.items() if runs}
+    return {name: design or Experiment(folder).design for name, folder in folders.items()}
 
 
 def _noted(table: pd.DataFrame, designs: Mapping[str, Design], kept: Mapping[str, Goal]) -> pd.DataFrame:
@@ -175,7 +171,7 @@ def experiment_column(experiments: Mapping[str, Sequence[Any]]) -> dict[str, Any
 
 def params_of(runs: Sequence[RunFolder]) -> dict[str, list[Any]]:
     """Return the values of each hyperparameter, in the order of the runs."""
-    names = dict.fromkeys(name for run in runs for name in run.params)
+    names = dict.fromkeys(chain(*(run.params for run in runs)))
     return {name: [run.params.get(name, pd.NA) for run in runs] for name in names}
 
 

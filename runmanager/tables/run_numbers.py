@@ -9,13 +9,18 @@ from runmanager.core.outcome import Status
 from runmanager.core.state import RunResult
 
 
+def tracked(runs: Iterable[RunResult]) -> list[str]:
+    """Return the metrics that the epochs of runs have, in the order of their first use."""
+    return list(dict.fromkeys(name for run in runs for record in run.epochs for name in record.metrics))
+
+
 def ranked_numbers(runs: Sequence[RunResult], goals: Sequence[Goal]) -> list[dict[str, float]]:
     """Return the summary of each run; if any run keeps its best weights, with the values at their epoch.
 
     Without goals, a summary has no such values. A result of the whole run is of no epoch.
     """
     summaries = [_summary(run) for run in runs]
-    names = list(dict.fromkeys(name for run in runs for record in run.epochs for name in record.metrics))
+    names = tracked(runs)
     keeping = {goal.metric for run in runs if (goal := goal_of_kept([run.start]))}
     if goals and keeping.intersection(names):
         metrics = [goal.metric for goal in goals]
@@ -58,5 +63,4 @@ def kept(run: RunResult, names: Iterable[str], last: Mapping[str, float]) -> dic
 def lacking(run: RunResult) -> str:
     """Name the metrics of a run that its last epoch lacks, so that their last value is of an earlier epoch."""
     last = {**run.epochs[-1].metrics, **run.summary} if run.epochs else {}
-    names = dict.fromkeys(name for record in run.epochs for name in record.metrics)
-    return ", ".join(name for name in names if name not in last)
+    return ", ".join(name for name in tracked([run]) if name not in last)

@@ -1,6 +1,6 @@
 """Load the logged steps of runs as a table: the blocks of core/step_log."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import chain
@@ -21,6 +21,7 @@ from runmanager.core.values import COLUMNS, STEP, closest
 from runmanager.errors import InvalidArgumentError
 from runmanager.tables.loading import find_all, warn_of
 from runmanager.tables.one_run import find_run, path_of
+from runmanager.tables.run_numbers import tracked
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,6 +40,8 @@ _LINES = msgspec.json.Decoder(_Line)
 
 Block = tuple[str, npt.NDArray[np.int64], npt.NDArray[np.float64]]
 """Some values of one name in one epoch: the name, its steps in ascending order, and its values ``(N,)``."""
+Part = tuple[int, npt.NDArray[np.int64], list[Block]]
+"""An epoch, all its steps in ascending order, and its blocks."""
 
 
 def load_steps(runs: Any = "runs") -> "pd.DataFrame":
@@ -79,7 +82,7 @@ def load_steps(runs: Any = "runs") -> "pd.DataFrame":
     folders, damaged = _folders_of(runs), list[str]()
     logged: dict[str, list[RunFolder]] = {}
     counts: list[int] = []  # the number of rows of each run
-    parts: list[tuple[int, npt.NDArray[np.int64], list[Block]]] = []  # epoch, its steps, its blocks
+    parts: list[Part] = []
     names: dict[str, None] = {}
     num_values = 0
     for title, _, selected, _ in find_all(folders, damaged):
@@ -100,28 +103,31 @@ def load_steps(runs: Any = "runs") -> "pd.DataFrame":
                 logged[title].append(run)
                 counts.append(count)
                 parts += of_run
-    numbers = {name: np.full(sum(counts), np.nan) for name in names}
-    first = 0
-    for _, steps_of_epoch, blocks in parts:
-        for name, steps_of_block, values in blocks:  # of duplicate steps the last counts
-            numbers[name][first + np.searchsorted(steps_of_epoch, steps_of_block)] = values
-        first += len(steps_of_epoch)
-    of_steps: dict[str, npt.NDArray[Any]] = {
-        "epoch": np.repeat(
-            np.array([epoch for epoch, *_ in parts], np.int64), [len(part[1]) for part in parts]
-        ),
-        STEP: np.concatenate([np.array([], np.int64), *(steps for _, steps, _ in parts)]),
-        **numbers,
-    }
     folders_of_runs = [*chain(*logged.values())]
     of_runs = {
         **tables.experiment_column(logged),
         "run": np.array([run.number for run in folders_of_runs], np.int64),
     }
     params = tables.params_of(folders_of_runs)
-    table = tables.epochs_table(counts, of_runs, params, of_steps, ("epoch", STEP))
+    table = tables.epochs_table(counts, of_runs, params, _in_columns(parts, names), ("epoch", STEP))
     warn_of(damaged, folders)
     return table
+
+
+def _in_columns(parts: Sequence[Part], names: Iterable[str]) -> dict[str, npt.NDArray[Any]]:
+    """Put the blocks of epochs into columns with one row per step; a missing value is NaN."""
+    counts = [len(steps) for _, steps, _ in parts]
+    columns: dict[str, npt.NDArray[Any]] = {
+        "epoch": np.repeat(np.array([epoch for epoch, *_ in parts], np.int64), counts),
+        STEP: np.concatenate([np.array([], np.int64), *(steps for _, steps, _ in parts)]),
+        **{name: np.full(sum(counts), np.nan) for name in names},
+    }
+    first = 0
+    for _, steps, blocks in parts:
+        for name, steps_of_block, values in blocks:  # of duplicate steps the last counts
+            columns[name][first + np.searchsorted(steps, steps_of_block)] = values
+        first += len(steps)
+    return columns
 
 
 def _folders_of(runs: Any) -> list[Path]:
@@ -188,7 +194,7 @@ def read_steps(folder: RunFolder, damaged: list[str]) -> dict[int, list[Block]]:
 def missing_goal(goals: Iterable[Goal], folder: RunFolder) -> str:
     """Return a sentence if a completed run lacks a goal, but logged it or has a similar metric; else ""."""
     run = read_run(folder)
-    metrics = {*run.summary, *(name for record in run.epochs for name in record.metrics)}
+    metrics = {*run.summary, *tracked([run])}
     names = sorted(name for name in metrics if not name.endswith("duration"))
     for goal in goals:
         if goal.metric.removeprefix("best ").removeprefix(KEPT) in names:  # columns of the table
