@@ -61,7 +61,7 @@ def compare(
         of several such values the first in the table; `verdict` compares the best value with the others.
         Each other value has its difference from the first and its ratio to the first: ``cpu vs cuda`` is how
         much more the cpu takes, ``cpu / cuda`` how many times as much. A value of `axis` without any result,
-        such as a missing device, is left out.
+        such as a missing device, is left out if two other values have results.
 
         `sentence` says what all pairs show together: for a duration or a size the geometric mean of each ratio
         with its 95 % interval, by Student's t of the logarithms; for any other column the mean of each
@@ -128,6 +128,7 @@ def paired(runs: pd.DataFrame, axis: str, ranking: Ranking) -> tuple[pd.DataFram
     cells = numbers.groupby([group, contest.rivals])
     sides, sizes = (part.unstack() for part in (cells.mean(), cells.size()))  # noqa: PD010 - of a Series
     listed = [rival for rival, count in enumerate(sides.count()) if count]
+    listed = listed if len(listed) > 1 else list(range(len(names)))
     if not listed:
         return settings.head(0), []
     first = max(listed, key=lambda rival: sides[rival].count())

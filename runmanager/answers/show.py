@@ -95,7 +95,7 @@ def ranked(
     ranking = ranking_of(runs, goal, repeats)
     settings = ranking.all_settings if with_others else ranking.first
     rows = _settings(runs, ranking, settings) if ranking.repeats else rows_of(runs, ranking, settings)
-    notes = [ranking.order_in_words, *(note.removesuffix(".") for note in ranking.notes)]
+    notes = [ranking.order_in_words, *ranking.notes]
     if not are_epochs(runs):
         answers = answers_of(runs, goal, repeats)
         if ranking.repeats:
@@ -106,7 +106,7 @@ def ranked(
             notes = [answers.headline, *answers.details]
         notes.append(ranking.count if ranking.others else "")
     notes.append(which_value(runs, ranking.goal.metric))
-    return of_table(rows, ranking.goals, n, *notes)
+    return of_table(rows, ranking.goals, n, *(note.removesuffix(".") for note in notes))
 
 
 def _settings(runs: pd.DataFrame, ranking: Ranking, settings: Sequence[Setting]) -> pd.DataFrame:
