@@ -58,7 +58,7 @@ def _certain(table: "pd.DataFrame", path: Path, goals: Sequence[str], repeats: S
     numbers = pd.DataFrame({name: numbered(table[name])[0] for name in map(str, table)})
     candidates = [
         name
-        for name in numbers
+        for name in map(str, numbers)
         if numbers[name].any()  # codes begin with 0: several values
         and not (name in repeats or name in metrics or is_larger_better(name) is not None)
         and not (name.startswith("_") or name.lower() in _ABOUT_RUNS)

@@ -187,21 +187,25 @@ def report_data(
     )  # fmt: skip
 
 
-def runs_of_table(table: pd.DataFrame) -> list[RunResult]:
-    """Return the rows of a table, one per run, as runs without epochs and without folders."""
-    if "epoch" in table:
-        raise InvalidArgumentError("a page needs a table with one row per run, got one with a row per epoch")
+def runs_of_table(table: pd.DataFrame) -> dict[str, list[RunResult]]:
+    """Return the rows of a table, one per run, as runs of its experiments, without epochs and folders."""
+    tables.check_table(table)
+    if "epoch" in table or table.empty:
+        got = "no row" if table.empty else "a row per epoch"
+        raise InvalidArgumentError(f"a page needs a table with one row per run, got {got}")
     params, hidden = tables.hyperparameters_of(table), RESERVED - {"loss", "accuracy"}
     numbers = [name for name in map(str, table.select_dtypes("number")) if name not in (*params, *hidden)]
-    results = []
-    for number, row in enumerate(table.to_dict(orient="records"), 1):
+    experiments: dict[str, list[RunResult]] = {}
+    for row in table.to_dict(orient="records"):
+        results = experiments.setdefault(str(row.get("experiment", "")), [])
         values = {name: row[name] for name in params if not is_missing(row[name])}
         metrics = {name: float(row[name]) for name in numbers if not is_missing(row[name])}
+        number = len(results) + 1
         folder = RunFolder(Path(os.devnull, str(number)), number, str(number), values)
         error = row["error"] if isinstance(row.get("error"), str) else ""
         status = Status(row.get("status", Status.COMPLETED))
         results.append(RunResult(folder, status, [], 1, error, {}, summary=metrics))
-    return results
+    return experiments
 
 
 def _x_axis(results: Sequence[RunResult]) -> str | None:

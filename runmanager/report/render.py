@@ -222,7 +222,7 @@ def _read(
     damaged: Sequence[str] = ()
     if isinstance(path, pd.DataFrame):
         goals, axes = goal or [*map(str, own_goals(path))] or None, repeats_of(path, repeats)[0]
-        data = report_data("results", {"": runs_of_table(path)}, goals, axes, is_foreign=True)
+        data = report_data("results", runs_of_table(path), goals, axes, is_foreign=True)
     else:
         data, damaged = _read_folders(path, goal, repeats)
     if base is not None:
