@@ -36,7 +36,7 @@ BETTER, EQUAL, IDENTICAL, UNDECIDED, WORSE = "better", "equal", "identical", "un
 SETTING = "setting"
 """The word for a repeat if the settings that differ in nothing else are the repeats."""
 
-NO_LEAD = Lead(0, math.nan, math.nan, math.nan, math.nan, 1.0, math.inf, 0)
+NO_LEAD = Lead(0, math.nan, math.nan, math.nan, math.nan, 1.0, math.inf)
 """The lead if there is no rival to compare with."""
 
 

@@ -18,7 +18,7 @@ evidence.
 
 import functools
 import math
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -53,7 +53,6 @@ class Lead(NamedTuple):
     high: float
     evidence: float  # evidence for a difference, corrected for all pairs of settings
     least: float  # the evidence that decides, 1 / error
-    fewest: int  # minimum number of repeats that an interval needs
 
     @property
     def is_decided(self) -> bool:
@@ -72,7 +71,11 @@ class Lead(NamedTuple):
 
 
 def difference(
-    values: Iterable[float], *, num_pairs: int = 1, error: float = ERROR, evidence: float | None = None
+    values: Sequence[float] | Numbers,
+    *,
+    num_pairs: int = 1,
+    error: float = ERROR,
+    evidence: float | None = None,
 ) -> Lead:
     """Describe differences between two settings, one per repeat, in the order of the repeats.
 
@@ -85,7 +88,7 @@ def difference(
     >>> difference([1.0, 2.0, 3.0])[:2], difference([1.0, 2.0, 3.0, 2.0, -1.0, 0.0]).is_decided
     ((3, 2.0), False)
     """
-    numbers = np.array(list(values), float)
+    numbers = np.asarray(values, float)
     n, least = len(numbers), num_pairs / error
     if evidence is None:
         evidence = float(evidence_of(numbers[None])[0]) / num_pairs
@@ -94,7 +97,7 @@ def difference(
         mean = math.fsum(numbers) / n
         std = float(np.sqrt(((numbers - mean) ** 2).sum() / (n - 1))) if n > 1 else math.nan
         ends = (0.0, 0.0) if n >= IDENTICAL and not numbers.any() else interval(numbers, least)
-    return Lead(n, mean, std, *ends, evidence, 1 / error, fewest(least))
+    return Lead(n, mean, std, *ends, evidence, 1 / error)
 
 
 def leads(scores: Numbers, leader: int, error: float = ERROR) -> dict[int, Lead]:

@@ -320,14 +320,13 @@ def ranking_of(
         check_comparable(runs, axes)
     group, table = settings_without(runs, axes)
     cells = settings_without(runs, [])[0] if axes else np.arange(len(runs))
-    rows: dict[int, list[int]] = {}  # without repeat axes, two runs with the same hyperparameters stay two
-    for row, code in enumerate((group if axes else cells).tolist()):
-        rows.setdefault(code, []).append(row)
+    # without repeat axes, two runs with the same hyperparameters stay two
+    rows = pd.Series(group if axes else cells).groupby(group if axes else cells).indices
     columns = {str(name): runs[name].tolist() for name in table}
     numbers = [completed(runs, each.metric).to_numpy() for each in goals]
     statuses, of_runs = statuses_of(runs, cells.tolist()), names_of_runs(runs)
     settings = []
-    for positions in rows.values():
+    for positions in map(np.ndarray.tolist, rows.values()):
         own = dict.fromkeys(cells[positions].tolist())
         settings.append(
             Setting(
@@ -412,15 +411,12 @@ def goals_of(runs: pd.DataFrame, goal: str | Sequence[str] | None = None) -> lis
 
 def _by_column(runs: pd.DataFrame, given: object) -> Goal:
     """Return a goal whose metric is a column: if there is one, the column at the epoch of the saved weights."""
-    goal = None
-    if isinstance(given, str) and given in runs:  # its direction may be that of a goal of the experiments
-        goals = [parse_goal(goal) for goal in chain(*of_experiments(runs, GOALS).values())]
-        signs = {each.metric.removeprefix(KEPT): each.sign for each in reversed(goals)}
-        sign = signs.get(given.removeprefix(KEPT).removeprefix("best "))
-        goal = Goal(given, sign) if sign else None
-    elif isinstance(given, str) and ":" not in given:
+    if isinstance(given, str) and not (given in runs or ":" in given):
         raise InvalidArgumentError(without_numbers(runs, [given]))
-    goal = goal or parse_goal(given)
+    goals = [parse_goal(goal) for goal in chain(*of_experiments(runs, GOALS).values())]
+    signs = {each.metric.removeprefix(KEPT): each.sign for each in reversed(goals)}
+    sign = signs.get(str(given).removeprefix(KEPT).removeprefix("best "))  # a goal has the direction in front
+    goal = Goal(str(given), sign) if sign else parse_goal(given)
     kept = f"{KEPT}{goal.metric}"
     return Goal(kept, goal.sign) if kept in runs else goal
 

@@ -151,11 +151,11 @@ def _losses(contest: Contest) -> list[str]:
 def gap_of(lead: Lead) -> str:
     """Write a difference with its interval, rounded by the width of the interval.
 
-    >>> gap_of(Lead(7, 0.01103, 0.004, 0.00617, 0.01589, 30.0, 20.0, 6))
+    >>> gap_of(Lead(7, 0.01103, 0.004, 0.00617, 0.01589, 30.0, 20.0))
     '0.011 (0.006 to 0.016)'
-    >>> gap_of(Lead(8, 0.137, 0.1, 0.003, 0.27, 30.0, 20.0, 8))
+    >>> gap_of(Lead(8, 0.137, 0.1, 0.003, 0.27, 30.0, 20.0))
     '0.14 (0.003 to 0.27)'
-    >>> gap_of(Lead(8, 0.14, 0.1, 0.0, 0.3, 30.0, 20.0, 8))
+    >>> gap_of(Lead(8, 0.14, 0.1, 0.0, 0.3, 30.0, 20.0))
     '0.14 (above 0, at most 0.30)'
     """
     if not math.isfinite(lead.high - lead.low):
