@@ -4,7 +4,7 @@ import io
 import json
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -42,9 +42,8 @@ _STATUSES = {str(status): str(status) for status in Status} | {
 }  # fmt: skip
 """The words of other tools for statuses, in lower case -> status."""
 
-Columns = dict[str, list[Any]]
-Writer = Callable[[pd.DataFrame], bytes]
-Reader = Callable[[bytes], tuple[Columns, Mapping[str, Any] | None]]
+Content = tuple[dict[str, list[Any]], Mapping[str, Any] | None]
+"""The columns of a file, and what it says of hyperparameters, goals and repeat axes."""
 
 
 def export(table: pd.DataFrame, path: str | os.PathLike[str]) -> None:
@@ -76,9 +75,15 @@ def export(table: pd.DataFrame, path: str | os.PathLike[str]) -> None:
         [0.1, 0.1, 0.01, 0.01]
     """
     check_table(table)
-    write, _ = _format(path)
+    suffix = _suffix(path)
+    if suffix == ".json":
+        content = _to_json(table)
+    elif suffix == ".csv":
+        content = _cells(table).to_csv(index=False, lineterminator="\n").encode()
+    else:
+        content = _cells(table).to_parquet(engine="pyarrow", index=False)
     files.make_folder(Path(path).absolute().parent)
-    files.write_file(Path(path), write(table))
+    files.write_file(Path(path), content)
 
 
 def load_table(
@@ -130,7 +135,7 @@ def load_table(
     for name in names:
         if name not in noted:
             loaded[name] = from_columns({name: _from_texts(_values(loaded[name]))}, ())[name]
-    if names or not isinstance(table, pd.DataFrame):
+    if names:
         loaded.attrs[HYPERPARAMETERS] = names
     goals = [parse_goal(each) for each in ([goal] if isinstance(goal, str) else goal or ())]
     if problems := without_numbers(loaded, [each.metric for each in goals]):
@@ -165,10 +170,9 @@ def _from_texts(values: list[Any]) -> list[Any]:
 
 
 def _loaded(path: str | os.PathLike[str]) -> pd.DataFrame:
-    _, read = _format(path)
-    content = Path(path).read_bytes()
+    suffix, content = _suffix(path), Path(path).read_bytes()
     try:
-        columns, described = read(content)
+        columns, described = _read(content, suffix)
         names = _likely_names(list(columns)) if described is None else described[HYPERPARAMETERS]
         names = msgspec.convert(names, list[str])
     except DAMAGED as error:
@@ -201,14 +205,27 @@ def to_rows(table: pd.DataFrame) -> list[dict[str, Any]]:
     ]
 
 
-def _format(path: str | os.PathLike[str]) -> tuple[Writer, Reader]:
-    suffix = Path(path).suffix.lower()
-    if suffix not in _FORMATS:
-        rule = f"a table's file name must end in {', '.join(_FORMATS)}"
+def _suffix(path: str | os.PathLike[str]) -> str:
+    suffix, suffixes = Path(path).suffix.lower(), (".csv", ".json", ".parquet")
+    if suffix not in suffixes:
+        rule = f"a table's file name must end in {', '.join(suffixes)}"
         raise InvalidArgumentError([f"{rule}; got {os.fspath(path)!r}"])
     if suffix == ".parquet" and not find_spec("pyarrow"):
         raise MissingExtraError(["a Parquet file needs pyarrow: pip install 'torch-runmanager[parquet]'"])
-    return _FORMATS[suffix]
+    return suffix
+
+
+def _read(content: bytes, suffix: str) -> Content:
+    if suffix == ".json":
+        return _from_json(content)
+    if suffix == ".csv":
+        cells = pd.read_csv(
+            io.BytesIO(content), header=None, dtype="object", keep_default_na=False, skip_blank_lines=False,
+            encoding="utf-8-sig",
+        )  # fmt: skip
+        return _from_cells({column[0]: column[1:] for column in cells.T.to_numpy().tolist()})
+    table = pd.read_parquet(io.BytesIO(content), engine="pyarrow")
+    return _from_cells({str(name): _values(table[name]) for name in table})
 
 
 def _described(table: pd.DataFrame) -> dict[str, Any]:
@@ -255,11 +272,11 @@ def _cells(table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame({**cells, HYPERPARAMETERS: [json.dumps(_described(table))] * len(table)})
 
 
-def _from_cells(cells: dict[str, list[Any]]) -> tuple[Columns, Mapping[str, Any] | None]:
+def _from_cells(cells: dict[str, list[Any]]) -> Content:
     described = next(iter(cells.pop(HYPERPARAMETERS, ())), "")
-    if next(iter(cells), None) in ("", "Unnamed: 0"):  # the index in the tutorial's file
-        del cells[next(iter(cells))]
-    columns: Columns = {}
+    for index in ("", "Unnamed: 0"):  # the index in the tutorial's file
+        cells.pop(index, None)
+    columns: dict[str, list[Any]] = {}
     for cell, values in cells.items():
         name = str(_read_cell(cell)) if cell.startswith(("'", '"')) else cell
         columns[name] = [_read_cell(value) if isinstance(value, str) else value for value in values]
@@ -277,7 +294,7 @@ def _exact_cell(value: Any) -> str:
         return _exact_text(encoded)
     if isinstance(value, float):
         return repr(float(value))
-    return str(encoded) if isinstance(encoded, (bool, int)) else json.dumps(encoded, allow_nan=False)
+    return str(encoded) if isinstance(encoded, bool) else json.dumps(encoded, allow_nan=False)
 
 
 def _exact_text(text: str) -> str:
@@ -302,18 +319,6 @@ def _read_cell(cell: str) -> Any:
     return cell
 
 
-def _to_csv(table: pd.DataFrame) -> bytes:
-    return _cells(table).to_csv(index=False, lineterminator="\n").encode()
-
-
-def _from_csv(content: bytes) -> tuple[Columns, Mapping[str, Any] | None]:
-    cells = pd.read_csv(
-        io.BytesIO(content), header=None, dtype="object", keep_default_na=False, skip_blank_lines=False,
-        encoding="utf-8-sig",
-    )  # fmt: skip
-    return _from_cells({column[0]: column[1:] for column in cells.T.to_numpy().tolist()})
-
-
 def _to_json(table: pd.DataFrame) -> bytes:
     columns = {str(name): _values(table[name]) for name in table}
     rows = [
@@ -323,7 +328,7 @@ def _to_json(table: pd.DataFrame) -> bytes:
     return strict_json({**_described(table), "columns": list(columns), "rows": rows})
 
 
-def _from_json(content: bytes) -> tuple[Columns, Mapping[str, Any] | None]:
+def _from_json(content: bytes) -> Content:
     document = json.loads(content)
     if isinstance(document, dict):
         rows = [{name: decode(value) for name, value in row.items()} for row in document["rows"]]
@@ -331,19 +336,3 @@ def _from_json(content: bytes) -> tuple[Columns, Mapping[str, Any] | None]:
     # the tutorial's file, where null is a missing value
     names = dict.fromkeys(name for row in document for name in row)
     return {name: [pd.NA if row.get(name) is None else row[name] for row in document] for name in names}, None
-
-
-def _to_parquet(table: pd.DataFrame) -> bytes:
-    return _cells(table).to_parquet(engine="pyarrow", index=False)
-
-
-def _from_parquet(content: bytes) -> tuple[Columns, Mapping[str, Any] | None]:
-    table = pd.read_parquet(io.BytesIO(content), engine="pyarrow")
-    return _from_cells({str(name): _values(table[name]) for name in table})
-
-
-_FORMATS: dict[str, tuple[Writer, Reader]] = {
-    ".csv": (_to_csv, _from_csv),
-    ".json": (_to_json, _from_json),
-    ".parquet": (_to_parquet, _from_parquet),
-}
