@@ -30,8 +30,7 @@ from runmanager.devices import ranks
 from runmanager.devices.torch_devices import free_memory, undisturbed_random
 from runmanager.tables.cells import duration
 
-LONGEST_S = 300.0
-"""The time limit (s) after which no further check of a setting begins."""
+LONGEST_S = 300.0  # the time limit after which no further check of a setting begins
 
 
 @dataclass(frozen=True)

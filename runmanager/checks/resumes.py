@@ -34,9 +34,7 @@ from runmanager.executors import serialize
 from runmanager.executors.lanes import fresh_process
 from runmanager.user_code import is_users_file
 
-LONGEST_S = 300.0
-"""The time limit of an execution with its start and data (s)."""
-
+LONGEST_S = 300.0  # the time limit of an execution with its start and data
 _MOST_BYTES = 1 << 22  # the maximum size of a tensor that is read as a whole
 _MOST_OBJECTS = 10**5  # the maximum number of objects in a variable; of more, only the number is compared
 _ENDLESS = (
@@ -45,12 +43,10 @@ _ENDLESS = (
 )
 _TIMES = ("epoch duration", "run duration")  # metrics that differ between executions
 
+# "start" and "end" of an epoch, or "step" before a batch is used; the epoch and the step
 Point = tuple[str, int, int]
-"""The kind of a point, its epoch and its step: "begin" and "end" of an epoch, "step" before a batch is used,
-"tracked" after a value of a batch was tracked."""
-
+# they save and load the state of a loop; arguments after the folder are variables of `train`
 Functions = tuple[Callable[..., object], Callable[..., object]]
-"""The functions that save and load the state of a loop; arguments after the folder are variables of `train`."""
 
 
 class Trace:
@@ -101,7 +97,7 @@ class ResumeTask(CheckTask):
                 return Outcome(Status.FAILED, first.error)
             noise = first.differing(execute())
             last = first.points[-1][1]
-            kills: list[Point | None] = [("begin", 2, 0)] if last > 1 else []
+            kills: list[Point | None] = [("start", 2, 0)] if last > 1 else []
             steps = [(kind, epoch, step) for kind, epoch, step in first.points if step and epoch == last]
             kills += [*steps[len(steps) // 2 :][:1], None]
             resumed = [execute(seed, point) for seed, point in enumerate(kills)][1:]
@@ -145,7 +141,7 @@ class ResumeTask(CheckTask):
                 return f"killed and started again, it fails: {trace.error or _ENDLESS}"
             keys = [key for key in first.differing(trace) if key[1] not in noisy]
             # the state may be restored later than at the beginning, with the first batch
-            if compared := [(point, name) for point, name in keys if " " in name and point[0] != "begin"]:
+            if compared := [(point, name) for point, name in keys if " " in name and point[0] != "start"]:
                 begin = next((point for point in trace.points if point[0] == "step"), trace.points[0])
                 fact = f"killed and resumed {_from(begin)}, it differs {_from_first(compared)}"
                 names = [name for point, name in keys if point == begin and " " not in name]
@@ -233,12 +229,6 @@ class ObservedEpoch(ShortEpoch):
             self.observer.point("step", self.number, self.step, {"the inputs": batch})
             yield batch
 
-    def add_loss(self, loss: Any, batch: Any) -> None:
-        """Add the mean loss of a batch."""
-        super().add_loss(loss, batch)
-        if not self.counts_batches:
-            self.observer.point("tracked", self.number, self.step, {"the inputs": batch})
-
 
 @dataclass
 class Observer(ShortRun):
@@ -261,7 +251,7 @@ class Observer(ShortRun):
         opened = self.manager._current
         if self.functions and opened.resume_epoch == opened.number - 1 > 0:
             self._call(self.functions[1], opened.resume_epoch)
-        self.point("begin", opened.number, 0, {})
+        self.point("start", opened.number, 0, {})
 
     def epoch_ended(self, record: EpochRecord, network: Any) -> str | None:
         """Write the state and the metrics after the epoch; return a reason to stop after the last epoch."""

@@ -108,7 +108,7 @@ def test_a_generator_without_a_seed_is_said_to_be_not_repeatable(load, tmp_path,
     (note,) = [line for line in caplog.messages if line.startswith("! ")]
     assert note == (
         "! Run(seed=1, device='cpu'): not repeatable by itself from step 2 of epoch 1 on in state of network, "
-        "state of optimizer; other values too, at the begin of epoch 1 in rng"
+        "state of optimizer; other values too, at the start of epoch 1 in rng"
     )
 
 
@@ -157,7 +157,7 @@ PARTS = '"network": network, "optimizer": optimizer'
     ("parts", "exit_code", "sentence"),
     [
         (PARTS + ', "scheduler": scheduler', 0, "s: killed after and inside an epoch"),
-        (PARTS, 1, "not restored: scheduler: write"),
+        (PARTS, 1, "not restored: scheduler;"),
     ],
     ids=["right", "an omitted scheduler"],
 )
