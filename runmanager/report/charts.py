@@ -26,17 +26,18 @@ _MOST_POINTS = 1500  # maximum number of points per figure
 def effect(data: ReportData, axis: PageAxis, words: str, name: str, colored: PageAxis | None = None) -> str:
     """Plot the scores by one hyperparameter, and the mean of each value over otherwise equal settings."""
     scores = [data.scores[index] for index in data.order]
-    y = value_scale(min(scores), max(scores), HEIGHT - BOTTOM, TOP)
-    facts = {"figure": "points", "what": axis.name}
-    figure = Figure(name, f"{data.goal.metric} by {axis.name}", words, facts=facts)
-    figure.axes(None, y, axis.name)
-    width = (WIDTH - LEFT - RIGHT) / len(axis.labels)
-    step = math.ceil(len(axis.labels) / 8)
     change = data.answers.matters.changes.get(axis.name)
     compared: dict[str, float] = {}
     if change and math.isfinite(change.mean):
         contest = data.answers.verdict_on(change.axis)
         compared = {axis.label(contest.levels[rival]): contest.means[rival] for rival in contest.positions}
+    heights = [*scores, *filter(math.isfinite, compared.values())]  # a mean of pairs may be outside all scores
+    y = value_scale(min(heights), max(heights), HEIGHT - BOTTOM, TOP)
+    facts = {"figure": "points", "what": axis.name}
+    figure = Figure(name, f"{data.goal.metric} by {axis.name}", words, facts=facts)
+    figure.axes(None, y, axis.name)
+    width = (WIDTH - LEFT - RIGHT) / len(axis.labels)
+    step = math.ceil(len(axis.labels) / 8)
     means: list[tuple[float, float]] = []
     for code, label in enumerate(axis.labels):
         x = LEFT + (code + 0.5) * width

@@ -56,6 +56,8 @@ def effect_sentence(data: ReportData, axis: PageAxis) -> str:
     if math.isnan(change.mean):
         return f"No two settings differ in {axis.name} alone. {_correlation(data, change)}".strip()
     contest = data.answers.verdict_on(change.axis)
+    if not contest.leads:  # all values but one lack one of several goals
+        return ""
     names = [axis.label(level) for level in contest.levels]
     best, *others = contest.positions
     lead = contest.closest

@@ -189,6 +189,14 @@ def test_few_and_odd_runs_make_a_page_too(tmp_path, grid, values):
     assert text_of(page)
 
 
+def test_a_mean_of_pairs_below_all_scores_is_drawn(tmp_path):
+    losses = {(1, 1): 1.0, (1, 2): 1000.0, (2, 2): 1.0}  # run (2, 1) fails: the mean of lr=2 is below 0
+
+    page = page_of(tmp_path, {"lr": [1, 2], "width": [1, 2]}, lambda run: {"loss": losses[run.lr, run.width]})
+
+    assert "All else equal" in text_of(page)
+
+
 def test_a_page_without_a_result_begins_with_the_failures(tmp_path):
     def fail(run):
         raise ValueError("too large")
