@@ -1,11 +1,9 @@
 """Every function, command, panel, page and HParams name the same setting, or all say that there is none."""
 
-import json
 import math
-import random
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,128 +27,16 @@ from runmanager.answers.conclusion import conclude
 from runmanager.answers.differences import diff
 from runmanager.answers.effects import effects
 from runmanager.answers.ranking import ranking_of
-from runmanager.answers.usual_goals import assumption
-from runmanager.checks.check import settings_of
 from runmanager.cli.app import app
-from runmanager.cli.listing import overview
 from runmanager.core.experiment import Design, Experiment, varying
 from runmanager.core.goal import Goal
-from runmanager.core.grid import RunBuilder
 from runmanager.core.journal import Journal
 from runmanager.core.outcome import EpochRecord, Outcome, Status
-from runmanager.core.run import make_run
 from runmanager.core.state import read_experiment
 from runmanager.errors import InvalidArgumentError
 from runmanager.screen.best import BestSoFar
 from runmanager.screen.panel import Panel
-from tests.nightly import of_night_but
-from tests.report.reading import by_id, parse, text_of
-
-NAMED = ("seed", "fold", "split", "trial", "repeat")
-ENDS = [Status.COMPLETED] * 7 + [
-    Status.FAILED, Status.DIVERGED, Status.KILLED, Status.PRUNED, Status.INTERRUPTED, Status.PENDING,
-]  # fmt: skip
-
-
-@dataclass
-class Case:
-    """An experiment on disk, and what its journals say in plain Python."""
-
-    path: Path
-    design: Design
-    rows: list[tuple[dict[str, Any], Status, dict[str, float]]] = field(default_factory=list)
-
-    @property
-    def goals(self) -> Sequence[Goal]:
-        rows = [row for row in self.rows if row[1] is Status.COMPLETED] or self.rows
-        has_accuracy = any(math.isfinite(metrics.get("accuracy", math.nan)) for _, _, metrics in rows)
-        return self.design.all_goals or [Goal("accuracy", 1) if has_accuracy else Goal("loss", -1)]
-
-    @property
-    def repeats(self) -> tuple[str, ...]:
-        names = [name for name in varying([params for params, _, _ in self.rows]) if name in NAMED]
-        return tuple(names) if self.design.repeats is None else self.design.repeats
-
-    @property
-    def assumption(self) -> str:
-        return assumption(self.repeats) if self.design.repeats is None else ""
-
-    def without_repeats(self, params: dict[str, Any]) -> dict[str, Any]:
-        return {name: value for name, value in params.items() if name not in self.repeats}
-
-    def mean(self, runs: list[int]) -> float:
-        """Return the mean of a setting, by the numbers of its runs."""
-        numbers = next(numbers[0] for its_runs, numbers in self.settings() if its_runs == runs)
-        return sum(numbers) / len(numbers)
-
-    def settings(self) -> list[tuple[list[int], list[list[float]]]]:
-        """Return the runs of each setting, and their numbers of each goal."""
-        groups: dict[Any, list[int]] = {}
-        for number, (params, _, _) in enumerate(self.rows, 1):
-            key = tuple(self.without_repeats(params).items())
-            groups.setdefault(key if self.repeats else number, []).append(number)
-        return [(runs, [self._numbers(runs, goal) for goal in self.goals]) for runs in groups.values()]
-
-    def _numbers(self, runs: Sequence[int], goal: Goal) -> list[float]:
-        rows = [self.rows[number - 1] for number in runs]
-        values = [
-            metrics.get(goal.metric, math.nan) for _, status, metrics in rows if status is Status.COMPLETED
-        ]
-        return [value for value in values if math.isfinite(value)]
-
-    def order(self) -> list[list[int]]:
-        """Return the runs of each setting that has a number, the best first: by definition, not by the code."""
-
-        def mean(numbers: Sequence[float]) -> float:
-            return round(sum(numbers) / len(numbers), 9) if numbers else math.nan
-
-        rated = [(runs, numbers) for runs, numbers in self.settings() if numbers[0]]
-        most = max((len(numbers[0]) for _, numbers in rated), default=0)
-
-        def key(entry: tuple[list[int], list[list[float]]]) -> Any:
-            runs, numbers = entry
-            scores = [goal.sign * mean(each) for goal, each in zip(self.goals, numbers, strict=True)]
-            has_lost = any(self.rows[number - 1][1].is_lost for number in runs)
-            is_single = bool(self.repeats) and len(numbers[0]) == 1 and (most > 2 or (most == 2 and has_lost))
-            return any(map(math.isnan, scores)), is_single, [-s for s in scores if not math.isnan(s)], runs[0]
-
-        return [runs for runs, _ in sorted(rated, key=key)]
-
-    def label(self, runs: Sequence[int]) -> str:
-        """Return a setting as sentences name it: by what varies between those with a number."""
-        params = [self.rows[each[0] - 1][0] for each in self.order()]
-        names = varying([self.without_repeats(each) for each in params])
-        mine = self.rows[runs[0] - 1][0]
-        return " ".join(f"{name}={mine[name]}" for name in names)
-
-
-def make(path: Path, dice: random.Random) -> Case:
-    """Write a random experiment: axes, repeats, lost and missing runs, ties, NaN, one goal or two."""
-    names = dice.sample(["lr", "width", "seed", "fold"], dice.randint(1, 4))
-    grid = RunBuilder.get_runs({name: list(range(1, 1 + dice.randint(1, 3))) for name in names})
-    kept = [run for run in grid if dice.random() < 0.85] or grid
-    goals = (Goal("accuracy", dice.choice([1, 1, -1])), Goal("cost", -1))
-    given = dice.choice([None, None, (), tuple(name for name in names if dice.random() < 0.5)])
-    design = dice.choice(
-        [Design(None, given), Design(goals[0], given), Design(goals[0], given, goals=goals)],
-    )
-    case = Case(path, design)
-    folders = Experiment(path).plan([run._asdict() for run in kept], {}, design)
-    for folder in folders:
-        status = dice.choice(ENDS)
-        metrics = {"accuracy": dice.choice([0.25, 0.5, 0.5, 0.1 + 0.2, 0.3, 0.75, math.nan])}
-        metrics |= {"cost": float(dice.randint(1, 3))} if dice.random() < 0.9 else {}
-        metrics |= {"loss": 1.0, "epoch duration": 1.0, "run duration": 1.0}
-        if status is Status.PENDING:
-            metrics = {}
-        else:
-            folder.path.mkdir()
-            journal = Journal(folder.path, 1, {"after": 0})
-            journal.epoch(EpochRecord(1, metrics))
-            journal.end(Outcome(status, "" if status is Status.COMPLETED else f"{status}: why", 1))
-            journal.close()
-        case.rows.append((dict(folder.params), status, metrics))
-    return case
+from tests.report.reading import parse, text_of
 
 
 def call(*arguments: Any) -> tuple[str, str]:
@@ -158,122 +44,6 @@ def call(*arguments: Any) -> tuple[str, str]:
     result = CliRunner(env={"COLUMNS": "200"}).invoke(app, [str(part) for part in arguments])
     assert result.exit_code == 0, result.output
     return result.stdout, result.stderr
-
-
-def numbers_of(row: Any) -> list[int]:
-    """Return the runs of a row of `best`, by their numbers."""
-    return [int(name.rpartition("/")[2]) for name in row["runs"]] if "runs" in row else [int(row["run"])]
-
-
-def check(case: Case) -> None:
-    """Compare every surface with what the journals say."""
-    runs = load_runs(case.path)
-    if not any(metrics for _, _, metrics in case.rows) and not case.design.goal:
-        assert conclude(runs, case.path).best.text == "No run has completed"
-        with pytest.raises(InvalidArgumentError, match="no run has an accuracy or a loss"):
-            best(runs)
-        return
-    check_tables(case, runs)
-    check_sentences(case, runs)
-    if case.order():
-        check_numbers(case, runs)
-
-
-def check_tables(case: Case, runs: Any) -> None:
-    """Compare what `best`, `show`, `pareto` and the command line list, and what they say was assumed."""
-    order, table = case.order(), best(runs)
-    output, message = call("best", case.path, "--json", "--all")
-    rows = json.loads(output)
-    assert table.sentence.endswith(case.assumption)
-    assert [numbers_of(row) for _, row in table.iterrows()][: len(order)] == order
-    assert case.assumption in message.replace("\n", " ")
-    assert case.assumption in repr(show(runs)).replace("\n", " ")
-    if len(ranking_of(runs).goals) > 1:
-        front = [numbers_of(row) for _, row in pareto(runs).iterrows()]
-        assert [numbers_of(row) for row in rows] == front
-        assert front[:1] == order[:1]
-    else:
-        assert [numbers_of(row) for row in rows] == order
-
-
-def check_sentences(case: Case, runs: Any) -> None:
-    """Compare the live line, the panel, the page and the list of runs."""
-    order, results = case.order(), read_experiment(case.path)
-    live = BestSoFar(case.design, varying([params for params, _, _ in case.rows]))
-    for result in results:
-        live.add(result)
-    conclusion = conclude(runs, case.path)
-    words = " ".join([conclusion.best.text, *conclusion.best.details])
-    if not order:
-        assert (str(live), conclusion.table) == ("", None)
-        assert "No " in words
-        return
-    winner, label = order[0], case.label(order[0])
-    name = label if case.repeats else f"run {winner[0]}"
-    is_named = len(order) > 1
-    assert str(live).startswith(f"{case.goals[0].metric} {float(f'{case.mean(winner):.4g}'):g}")
-    panel = " ".join(str(Panel(conclusion)).split())
-    assert (name in words.replace("Run", "run")) or not is_named
-    assert (name in panel.replace("Run", "run")) or not is_named
-    assert case.assumption in words
-    if conclusion.table:
-        heading, first, *_ = (re.split(r"  +", line.strip()) for line in conclusion.table.lines())
-        cells = dict(zip(heading, first, strict=False))
-        assert case.repeats or cells["run"] == str(winner[0])
-        assert all(cells[axis] == value for axis, value in re.findall(r"(\w+)=([\w.]+)", label))
-    assert case.assumption in call("list", case.path)[1].replace("\n", " ")
-    assert overview(case.path, results)[0]["best"] == pytest.approx(case.mean(winner))
-    page = parse(write_report(case.path, case.path / "page.html"))
-    text = text_of(page)
-    assert (name in text.replace("Run", "run")) or not is_named
-    assert case.assumption in text
-    rows = [row for row in by_id(page, "runs").iter("tr") if row.find("td") is not None]
-    assert int(re.findall(r"\d+", text_of(next(iter(rows[0]))))[0]) in winner
-
-
-def check_numbers(case: Case, runs: Any) -> None:
-    """Compare `verdict`, `best`, `load_run`, `effects`, `importances`, and the settings of a check."""
-    order, decision = case.order(), verdict(runs)
-    winner, label = order[0], case.label(order[0])
-    assert decision.assumptions.endswith(case.assumption)
-    tried = settings_of([make_run(tuple(params), params.values()) for params, _, _ in case.rows], case.repeats)
-    assert len(tried) == len({tuple(case.without_repeats(params).items()) for params, _, _ in case.rows})
-    if not case.repeats:
-        return
-    if len(case.settings()) > 1:
-        better = {axis: str(value) for axis, value in decision.better.items() if f"{axis}=" in label}
-        assert better == dict(re.findall(r"(\w+)=([\w.]+)", label))
-    averages = best(runs)
-    (row,) = [row for _, row in averages.iterrows() if numbers_of(row) == winner]
-    assert row[f"{case.goals[0].metric} mean"] == pytest.approx(case.mean(winner))
-    assert set(effects(runs)["axis"]).isdisjoint(case.repeats)
-    with pytest.raises(InvalidArgumentError, match=f"this setting has {len(winner)} runs?, "):
-        load_run(best(runs).iloc[0])
-    assert load_run(best(runs).iloc[0]["runs"][0]).number == winner[0]
-
-
-def test_six_runs_have_one_winner(tmp_path):
-    """`best` once named lr=0.1, for its luckiest fold; the panel, the page and `verdict` named lr=0.01."""
-    rows = [(lr, fold) for lr in (0.1, 0.01) for fold in range(3)]
-    values = dict(zip(rows, [0.95, 0.70, 0.70, 0.90, 0.90, 0.90], strict=True))
-    case = Case(tmp_path / "e", Design())
-    for folder in Experiment(case.path).plan([{"lr": lr, "fold": fold} for lr, fold in rows], {}):
-        folder.path.mkdir()
-        metrics = {"accuracy": values[folder.params["lr"], folder.params["fold"]]}
-        case.rows.append((dict(folder.params), Status.COMPLETED, metrics))
-        journal = Journal(folder.path, 1, {"after": 0})
-        journal.epoch(EpochRecord(1, {**metrics, "epoch duration": 1.0, "run duration": 1.0}))
-        journal.end(Outcome(Status.COMPLETED, "", 1))
-        journal.close()
-
-    check(case)
-
-    runs = load_runs(case.path)
-    assert best(runs).iloc[0]["lr"] == 0.01
-    assert verdict(runs).better == {"lr": 0.01}
-    assert best(runs)["accuracy mean"].tolist() == pytest.approx([0.9, 2.35 / 3])
-    assert best(runs, repeats=()).iloc[0]["run"] == 1
-    assert "By its name, fold only repeats a setting" in call("decide", case.path)[1]
 
 
 def write(path: Path, rows: Sequence[Any], design: Design = Design()) -> pd.DataFrame:  # noqa: B008 - frozen
@@ -529,13 +299,3 @@ def test_the_list_of_runs_names_the_experiment_of_the_best_one(tmp_path):
 
     sentence = "Run 1 (experiment=b lr=1) is best: accuracy 0.4"
     assert sentence in call("list", tmp_path, "--where", "lr<9")[1].replace("\n", " ")
-
-
-@pytest.mark.slow(minutes=1)
-@pytest.mark.parametrize("batch", of_night_but(range(10), [0]))
-def test_every_surface_names_the_same_setting(tmp_path, batch):
-    dice = random.Random(batch)  # noqa: S311
-    for number in range(20):
-        case = make(tmp_path / f"e{number}", dice)
-
-        check(case)

@@ -478,52 +478,7 @@ def test_an_unknown_goal_is_refused_with_its_name(function):
         function(table(seeds({0.1: 0.5, 0.2: 0.6})), goal="max:f2")
 
 
-# One winner
-
-
-def noisy(run):
-    generator = random.Random(f"{run.lr} {run.seed}")  # noqa: S311
-    accuracy = {0.1: 0.5, 0.01: 0.9, 0.001: 0.7}[run.lr] + generator.gauss(0, 0.01)
-    return {"val_accuracy": accuracy, "val_loss": 1 - accuracy}
-
-
-CASES = {
-    "decided": ({"lr": [0.1, 0.01, 0.001], "seed": range(7)}, "max:val_accuracy", "lr=0.01"),
-    "undecided": ({"lr": [0.1, 0.01, 0.001], "seed": range(3)}, "max:val_accuracy", "lr=0.01"),
-    "worst": ({"lr": [0.1, 0.01, 0.001], "seed": range(7)}, "min:val_accuracy", "lr=0.1"),
-}
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_every_surface_names_the_same_winner_and_the_same_verdict(tmp_path, case):
-    grid, goal, winner = CASES[case]
-
-    outcome = execute(tmp_path, grid, noisy, goal=goal, repeats="seed")
-
-    runs = load_runs(tmp_path / "e")
-    first = str(verdict(runs)).partition(": ")[0]
-    page = text_of(parse(write_report(tmp_path / "e", tmp_path / "page.html")))
-    surfaces = {
-        "panel": " ".join(str(outcome.panel).split()),
-        "notebook": " ".join(text_of(parse(outcome._repr_html_())).split()),
-        "page": page,
-        "show": show(runs).caption,
-        "decide": command("decide", tmp_path / "e").words,
-        "list": command("list", tmp_path / "e").err,
-    }
-    assert first.startswith(winner)
-    assert [name for name, text in surfaces.items() if first not in text] == []
-    assert f"lr={best(runs)['lr'].iloc[0]}" == winner
-    assert command("best", tmp_path / "e").rows[1][0] == winner.removeprefix("lr=")
-
-
-def test_a_table_without_seeds_has_the_same_best_run_everywhere(tmp_path):
-    outcome = execute(tmp_path, {"lr": [0.1, 0.2, 0.3]}, lambda run: {"f1": (run.lr - 0.2) ** 2}, goal="min:f1")
-
-    page = text_of(parse(write_report(tmp_path / "e", tmp_path / "page.html")))
-    for text in (str(outcome.panel), page, command("list", tmp_path / "e").err):
-        assert "Run 2 (lr=0.2) is best" in " ".join(text.split())
-    assert best(outcome.runs)["run"].iloc[0] == 2
+# Experiments and tables
 
 
 def test_another_goal_replaces_the_stored_one_and_executes_nothing(tmp_path):
