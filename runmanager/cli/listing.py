@@ -123,8 +123,6 @@ def _print_experiments(by_folder: RunsByFolder, *, everything: bool) -> None:
     console = wide_console()
     overviews = [overview(folder, runs, is_short=console.is_terminal) for folder, runs in by_folder.items()]
     rows = [row for row, _ in overviews]
-    if not any(row["note"] for row in rows):
-        rows = [{name: value for name, value in row.items() if name != "note"} for row in rows]
     names = ["experiment", "runs", "status", "best", "goal"]
     table = Table.of(rows, right=("last written", "run time", "size"), first=names)
     if left_out := print_fitted(table, console, everything=everything):
@@ -147,7 +145,7 @@ def overview(
     written = max((version[2] for run in runs for version in run.journals.values()), default=None)
     seconds, size = sum(run.seconds for run in runs if math.isfinite(run.seconds)), size_of(folder)
     statuses = [run.status for run in runs]
-    row: dict[str, Any] = {"experiment": str(folder), "runs": len(runs)}
+    row: dict[str, Any] = {"experiment": folder.name if is_short else str(folder), "runs": len(runs)}
     if is_short:
         row["status"] = statuses_in_words(statuses)
     else:
@@ -159,7 +157,8 @@ def overview(
     }
     row |= {"run time": duration(seconds)} if is_short else {"run seconds": seconds}
     row |= {"size": file_size(size)} if is_short else {"bytes": size}
-    return {**row, "note": first_line_of_note(Experiment(folder).design.note)}, assumption
+    note = first_line_of_note(Experiment(folder).design.note)
+    return row | ({"note": note} if note else {}), assumption
 
 
 def size_of(folder: Path) -> int:
