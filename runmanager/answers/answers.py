@@ -7,7 +7,6 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import pandas as pd
-from pandas.api.types import is_numeric_dtype
 
 from runmanager.answers.changes import changes, repeats_differ
 from runmanager.answers.contest import BETTER, Contest, rule_of
@@ -16,19 +15,15 @@ from runmanager.answers.ranking import (
     Ranking,
     Setting,
     check_comparable,
-    completed,
     is_same,
-    mean_of,
     own_goals,
     ranking_of,
 )
 from runmanager.answers.sampled import is_sampled
 from runmanager.answers.sentences import capital, counts_of, percents
-from runmanager.answers.usual_goals import companion
 from runmanager.answers.verdict_sentence import clauses, two_digits
 from runmanager.core.experiment import Rule
 from runmanager.core.outcome import LEADING, Status
-from runmanager.core.values import COLUMNS
 from runmanager.core.wording import counted, printable
 from runmanager.errors import InvalidArgumentError, MissingExtraError
 from runmanager.tables.columns import metrics_of
@@ -231,23 +226,13 @@ def answers_of(
     return Answers(runs, ranking, counts, is_over, question)
 
 
-def columns_of_numbers(
-    ranking: Ranking, runs: pd.DataFrame, settings: Sequence[Setting]
-) -> dict[str, list[Any]]:
-    """Return the columns of numbers for a table with one row for each of `settings`."""
+def columns_of_numbers(ranking: Ranking, settings: Sequence[Setting]) -> dict[str, list[Any]]:
+    """Return the means of each goal, their intervals and repeats, for a table with one row per setting."""
     columns: dict[str, list[Any]] = {
         goal.metric: [setting.means[index] for setting in settings] for index, goal in enumerate(ranking.goals)
     }
     if ranking.repeats:
         columns |= {INTERVAL: ranking.intervals(settings), REPEATS: [setting.counts for setting in settings]}
-    names = metrics_of(runs)
-    logged = [name for name in names if name not in COLUMNS]
-    for name in (ranking.metric, companion(ranking.metric, names), "run duration", *logged):
-        if name in runs and name not in columns and is_numeric_dtype(runs[name]):
-            numbers = completed(runs, name)
-            columns[name] = [
-                mean_of(numbers.iloc[list(setting.rows)].dropna().tolist()) for setting in settings
-            ]
     return columns
 
 

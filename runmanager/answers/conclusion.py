@@ -8,17 +8,21 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
+from pandas.api.types import is_numeric_dtype
 
 from runmanager.answers.answers import INTERVAL, REPEATS, Answers, answers_of, columns_of_numbers
 from runmanager.answers.failures import failures
+from runmanager.answers.ranking import Ranking, Setting, completed, mean_of
 from runmanager.answers.sentences import counts_of, left_to_execute
+from runmanager.answers.usual_goals import companion
 from runmanager.answers.view import span
 from runmanager.core.files import for_people
 from runmanager.core.outcome import Status, retry_failed
+from runmanager.core.values import COLUMNS
 from runmanager.core.wording import counted, printable
 from runmanager.table import Table
 from runmanager.tables.cells import brief, cell, duration, durations
-from runmanager.tables.columns import INSIDE, notes_of
+from runmanager.tables.columns import INSIDE, metrics_of, notes_of
 
 _DURATION = "run duration"
 _NUM_BEST = 5  # settings in the table
@@ -68,8 +72,8 @@ def conclude(
     """Draw the conclusion from the runs of a grid; `page` is the page that was written."""
     ranked = runs if all_runs is None else all_runs
     left = runs["status"].isin([Status.INTERRUPTED, *([] if is_over else [Status.PENDING])])
-    is_left = more > 0 or bool(left.any())
-    answers = answers_of(ranked, is_over=not is_left)
+    number = int(left.sum()) + more
+    answers = answers_of(ranked, is_over=number == 0)
     if time is None:
         seconds = runs[_DURATION].sum()
         time = f"its runs took {duration(seconds)} before" if seconds else "no run was executed"
@@ -82,7 +86,7 @@ def conclude(
         table,
         which,
         [
-            *_left(runs, left, more, is_broken_off=is_broken_off),
+            *(_left(runs, left, number, len(runs) + more) if number or is_broken_off else []),
             *_failed(runs, folder),
             *_changed(num_changed),
             *_pruned(runs, stoppers),
@@ -116,18 +120,20 @@ def _table(answers: Answers, runs: pd.DataFrame) -> tuple[Table | None, str]:
     has_front = len(ranking.front) > 1 and len(ranking.goals) > 1
     listed = ranking.front if has_front else ranking.settings
     best = listed[: _NUM_BEST if len(listed) > _NUM_BEST + 1 else None]  # hiding one row saves no line
-    numbers = columns_of_numbers(ranking, runs, best)
+    columns = columns_of_numbers(ranking, best)
+    numbers = (
+        columns | _means(ranking, runs, best) | columns
+    )  # the goals come first, and each repeat counts once
     which = ["the Pareto front"] if has_front else []
     which += [f"the first {len(best)}"] if len(best) < len(listed) else []
     which += [ranking.count] if which or ranking.others else []
     which += filter(None, [answers.scope(numbers.get(INTERVAL, ()))])
     goals = [goal.metric for goal in ranking.goals]
-    means = numbers[goals[0]]
     if _DURATION in numbers and _DURATION not in goals:
         numbers[_DURATION] = durations(numbers[_DURATION])
-    columns = {} if ranking.repeats else {"run": [setting.run for setting in best]}
-    columns |= {name: [_readable(setting.params[name]) for setting in best] for name in ranking.varying}
-    pairs = [(name, cells) for name, cells in [*columns.items(), *numbers.items()] if any(map(cell, cells))]
+    first = {} if ranking.repeats else {"run": [setting.run for setting in best]}
+    first |= {name: [_readable(setting.params[name]) for setting in best] for name in ranking.varying}
+    pairs = [(name, cells) for name, cells in [*first.items(), *numbers.items()] if any(map(cell, cells))]
     table = Table(
         [name for name, _ in pairs],
         zip(*(cells for _, cells in pairs), strict=True),
@@ -135,9 +141,20 @@ def _table(answers: Answers, runs: pd.DataFrame) -> tuple[Table | None, str]:
         even=[name for name in numbers if name not in (INTERVAL, REPEATS, _DURATION)],
         first=["run", *goals, *ranking.varying, REPEATS, INTERVAL],
         best=[0],
-        bars={goals[0]: span(means)},
+        bars={goals[0]: span(numbers[goals[0]])},
     )
     return table, "; ".join(which)
+
+
+def _means(ranking: Ranking, runs: pd.DataFrame, settings: Sequence[Setting]) -> dict[str, list[float]]:
+    """Return the mean of each metric over the completed runs of each setting, the most important first."""
+    names = metrics_of(runs)
+    means: dict[str, list[float]] = {}
+    for name in (ranking.metric, companion(ranking.metric, names), _DURATION, *names):
+        if name in runs and (name not in COLUMNS or name == _DURATION) and is_numeric_dtype(runs[name]):
+            column = completed(runs, name)
+            means[name] = [mean_of(column.iloc[list(setting.rows)].dropna().tolist()) for setting in settings]
+    return means
 
 
 def _readable(value: Any) -> Any:
@@ -146,16 +163,13 @@ def _readable(value: Any) -> Any:
     return value if is_number else brief(value)
 
 
-def _left(runs: pd.DataFrame, left: "pd.Series[bool]", more: int, *, is_broken_off: bool) -> list[Sentence]:
-    """Say which runs remain to be executed, at which epochs they resume, and how to resume the grid."""
-    number, text = int(left.sum()) + more, "The grid was broken off"
-    if number:
-        has_begun = (runs["epochs"] > 0) | (runs[INSIDE] != "" if INSIDE in runs else False)
-        begun = int((left & has_begun).sum())
-        after = f", {begun} of them after the last checkpoint" if begun else ""
-        text = f"{left_to_execute(number, len(runs) + more)}{after}"
-    again = Sentence("!", text, ["start the same command again"], ["execute this cell again"])
-    return [again] if number or is_broken_off else []
+def _left(runs: pd.DataFrame, left: "pd.Series[bool]", number: int, total: int) -> list[Sentence]:
+    """Say how many runs remain to be executed, how many of them resume, and how to resume the grid."""
+    text = left_to_execute(number, total) if number else "The grid was broken off"
+    has_begun = (runs["epochs"] > 0) | (runs[INSIDE] != "" if INSIDE in runs else False)
+    if begun := int((left & has_begun).sum()):
+        text += f", {begun} of them after the last checkpoint"
+    return [Sentence("!", text, ["start the same command again"], ["execute this cell again"])]
 
 
 def _failed(runs: pd.DataFrame, folder: Path) -> list[Sentence]:

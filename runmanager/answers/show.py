@@ -111,11 +111,9 @@ def ranked(
 
 def _settings(runs: pd.DataFrame, ranking: Ranking, settings: Sequence[Setting]) -> pd.DataFrame:
     """Return a row per setting: its hyperparameters, its mean of each goal, the interval, and its repeats."""
-    numbers = columns_of_numbers(ranking, runs, settings)
-    names = [*(goal.metric for goal in ranking.goals), INTERVAL, REPEATS]
     params = runs[[name for name in axes_of(runs) if name not in ranking.repeats]]
     params = params.take([setting.rows[0] for setting in settings]).reset_index(drop=True)
-    return beside(params, from_columns({name: numbers[name] for name in names}, ()))
+    return beside(params, from_columns(columns_of_numbers(ranking, settings), ()))
 
 
 def of_table(rows: pd.DataFrame, goals: Sequence[Goal] = (), n: int | None = None, *notes: str) -> View:

@@ -24,10 +24,10 @@ def sentence_of(contest: Contest) -> str:
         number = fewest(len(contest.names) / 2 / contest.error)
         step = f'repeat them, as with the axis "seed": range({number}) and repeats="seed"'
         return f"undecided: each setting ran once, so any lead may be chance; {step}"
-    first, *others = clauses(contest)
+    texts = clauses(contest)
     if contest.outcome == UNDECIDED and contest.leads:
-        first += f": {others.pop(0)}"
-    return "; ".join([first, *others])
+        texts[:2] = [": ".join(texts[:2])]
+    return "; ".join(texts)
 
 
 def clauses(contest: Contest) -> list[str]:

@@ -45,7 +45,7 @@ def settings(data: ReportData) -> dict[str, Any] | None:
         return None
     best = listed[: _MOST_SETTINGS if len(listed) > _MOST_SETTINGS + 1 else None]
     names = [axis.name for axis in data.axes if axis.name in best[0].params]
-    numbers = columns_of_numbers(ranking, data.runs, best)
+    numbers = columns_of_numbers(ranking, best)
     mean = "mean " if ranking.repeats else ""
     goals = {each.metric: f"{mean}{each.metric}" for each in ranking.goals}
     texts = [] if ranking.repeats else [("run", [data.names[setting.rows[0]] for setting in best])]
