@@ -38,9 +38,7 @@ _BRACKETS: Mapping[type, tuple[str, str]] = {list: ("[", "]"), tuple: ("(", ")")
 _CONTAINERS: tuple[type[Sized], ...] = (*_BRACKETS, set, frozenset)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _DEFINITIONS = (*_FUNCTIONS, ast.ClassDef)
-_IMPORTS = (ast.Import, ast.ImportFrom)
 _BLOCKS = (ast.If, ast.Try, ast.TryStar, ast.Match, ast.ExceptHandler, ast.match_case)
-_OUTSIDE = (*_IMPORTS, *_DEFINITIONS, ast.Expr)  # what first binds a name that no statement assigns
 _LOOPS = (ast.For, ast.While, ast.With)
 _CLOCKS, _UNSEEDED = "a clock", "random: give it a seed"
 
@@ -64,7 +62,7 @@ _OPENS = re.compile(
 _SOURCES: dict[tuple[object, ...], "Source"] = {}
 """Sources by file, id of a module's spec, which their values keep unique, and the cells of a notebook."""
 
-_BY_RUNS: dict[tuple[Any, str], tuple[str | None, str]] = {}
+_BY_RUNS: dict[tuple[str, str], tuple[str | None, str]] = {}
 """Module of `train` and a name -> the value before the last runs in this process, if any, and after them."""
 
 
@@ -85,14 +83,15 @@ def fingerprint(train: Callable[..., Any], data: Any = None, runs: Sequence[Run]
         reached.source |= part.source
         if part.code:
             hyperparameters[key] = part.digest()
-    values: dict[str, str | None] = {}
+    values: dict[str, str] = {}
     for name, text in reached.values.items():
-        before, left = _BY_RUNS.get((getattr(train, "__module__", ""), name), (text, text))
-        values[name] = before if text == left else text
+        before, left = _BY_RUNS.get((train.__module__, name), (text, text))
+        if (value := before if text == left else text) is not None:
+            values[name] = value
     kinds: dict[str, Mapping[str, str]] = {
         "code": reached.code,
         "statements": reached.statements,
-        "values": {name: text for name, text in values.items() if text is not None},
+        "values": values,
         "hyperparameters": hyperparameters,
         "files": _rest_of_files(reached),
         "source": {"text": "\n\n".join(f"# %% {name}\n{text}" for name, text in reached.source.items()) + "\n"},
@@ -106,7 +105,7 @@ def note_changes_by_runs(train: Callable[..., Any], before: Fingerprint) -> None
     """From now on, count what runs in this process have left in a value as the value from before them."""
     for name, text in Reached().reach("train", train).values.items():
         old = before["values"].get(name, text if "data" in before else None)  # what was data= then is not new
-        _BY_RUNS[getattr(train, "__module__", ""), name] = old, text
+        _BY_RUNS[train.__module__, name] = old, text
 
 
 class Source:
@@ -147,26 +146,30 @@ class Source:
         return {item: why for _, item, why in self.bindings.get(name, ()) if why}
 
     @functools.cached_property
-    def definitions(self) -> dict[str, list[Any]]:
-        """Name -> functions and classes of that name, also inside others."""
-        definitions: dict[str, list[Any]] = {}
+    def definitions(self) -> dict[object, list[Any]]:
+        """Name, and name and first line -> functions and classes, also inside others."""
+        definitions: dict[object, list[Any]] = {}
         for node in itertools.chain.from_iterable(map(ast.walk, self.body)):
             if isinstance(node, (*_DEFINITIONS, ast.Lambda)):
-                definitions.setdefault(getattr(node, "name", "<lambda>"), []).append(node)
+                name, first = getattr(node, "name", "<lambda>"), [*getattr(node, "decorator_list", ()), node][0]
+                for key in (name, (name, first.lineno)):
+                    definitions.setdefault(key, []).append(node)
         return definitions
 
     @functools.cached_property
-    def outline(self) -> tuple[list[Any], list[ast.stmt]]:
+    def outline(self) -> list[Any]:
         """The definitions before a grid, and the statements that call functions or set attributes of others."""
-        definitions, effects = [], []
+        outline = []
         for node in _before_grid(self.body):
-            roots = {name for name, part in _assigned(node) if part and name != "print"}
-            firsts = [self.bindings.get(name, [(node,)])[0][0] for name in roots]
-            if isinstance(node, _DEFINITIONS):
-                definitions.append(node)
-            elif any(isinstance(first, _OUTSIDE) for first in firsts):
-                effects.append(node)
-        return definitions, effects
+            is_effect = isinstance(node, _DEFINITIONS)
+            for name, part in _assigned(node):
+                first = self.bindings.get(name, [(node,)])[0][0]
+                # what has a value, and no statement that assigns it, is imported
+                is_imported = name in self.values and (name, "") not in _assigned(first)
+                if part and name != "print":
+                    is_effect |= is_imported or isinstance(first, (*_DEFINITIONS, ast.Expr))
+            outline += [node] if is_effect else []
+        return outline
 
 
 Home = tuple[str, Source]
@@ -196,9 +199,7 @@ class Reached:
 
     def branch(self) -> "Reached":
         """Return an object for what is reached beyond this one."""
-        branch = Reached()
-        branch.data, branch.homes, branch.seen = self.data, self.homes, {*self.seen}
-        return branch
+        return Reached(self.data, self.homes, {*self.seen})
 
     def digest(self) -> str:
         """Return a hash of everything."""
@@ -234,9 +235,9 @@ class Reached:
         else:
             _add(self.values, name, f"{type(value).__name__}({', '.join(items)})")
         self.text(type(value))
-        ignored: tuple[type[ast.AST], ...] = _IMPORTS
+        ignored: tuple[type[ast.AST], ...] = ()
         if _is_code(value):
-            ignored += (*_LOOPS, *(_DEFINITIONS if scope_of(inspect.unwrap(value)) else ()))
+            ignored = (*_LOOPS, *(_DEFINITIONS if scope_of(inspect.unwrap(value)) else ()))
         assigning = source.bindings.get(root, ())
         statements = [(node, part) for node, part, _ in assigning if not isinstance(node, ignored)]
         for item, inside in items.items():
@@ -271,20 +272,20 @@ class Reached:
     def read_names(self, chains: Iterable[str], source: Source) -> None:
         """Compare what is read by names, with the attributes that are read of them."""
         for name, _, attributes in (chain.partition(".") for chain in chains):
-            value, nodes = source.values.get(name), [node for node, *_ in source.bindings.get(name, ())]
+            value, assigning = source.values.get(name), source.bindings.get(name, [])
             if isinstance(value, types.ModuleType):
                 inner = scope_of(value)
                 if inner and (value, attributes) not in self.seen:
                     self.seen.add((value, attributes))
-                    self.read_names([attributes] if attributes else inner.bindings, inner)
+                    self.read_names([attributes] if attributes else [*inner.values], inner)
             elif name in source.values and not name.startswith("__"):
                 home, is_of_library = (name, source), isinstance(value, type) and not scope_of(value)
-                if not is_of_library and (not nodes or isinstance(nodes[0], _IMPORTS)):
+                if not is_of_library and not assigning:
                     self.homes.update({} if self.homes else _homes_of_values())
                     home = self.homes.get(id(value), home)
                 self.read(name, value, home, attributes.partition(".")[0])
             else:  # of an outer function, whose inner ones do not use it
-                self.read_source(self.statements, name, nodes, source)
+                self.read_source(self.statements, name, [node for node, *_ in assigning], source)
 
     def _read_part(self, part: Any) -> None:
         """Compare the source of a function or a class, what it reads, and what is set on it."""
@@ -302,14 +303,9 @@ class Reached:
             if is_plain and member not in fresh:
                 self.read(f"{name}.{member}", value)
         outer, _, last = name.rpartition(".")
-        nodes = source.definitions.get(last, [])
-        if code:
-            parts = [(node, [node, *getattr(node, "decorator_list", ())]) for node in nodes]
-            nodes = [
-                node for node, starts in parts if code.co_firstlineno in [start.lineno for start in starts]
-            ]
-            if not nodes:
-                self.named[name] = "source"
+        nodes = source.definitions.get((last, code.co_firstlineno) if code else last, [])
+        if code and not nodes:
+            self.named[name] = "source"
         if outer.endswith("<locals>"):
             source = copy.copy(_inside(source, outer))
             source.values = {**source.values, **_cells(part)}
@@ -345,9 +341,8 @@ class Reached:
         """Return what pickle would store of an object, as text that is the same in every process."""
         value = plain(value)
         kind: Any = type(value)
-        is_moved = hasattr(kind, "__next__") and not self.is_exact  # runs draw from an iterator
         is_long = isinstance(value, _CONTAINERS) and len(value) > self.most_objects
-        if is_moved or is_long or depth > _MOST_NESTED:
+        if is_long or depth > _MOST_NESTED:
             raise RecursionError
         if kind in _PLAIN:
             return repr(value)
@@ -381,22 +376,20 @@ class Reached:
 
     def _array(self, value: Any, depth: int) -> str:
         kind = f"{type(value).__name__}({value.dtype}, {list(value.shape)}"
-        is_tensor = hasattr(value, "untyped_storage")
-        if is_tensor and value.requires_grad and not self.is_data:
-            self.blind.add("weights")  # random, and changed by training
-            return f"{kind})"
-        if not is_tensor and value.dtype.hasobject:
-            return f"{kind}, {self.text(value.tolist(), depth)})"
-        flat = value.detach().to_dense() if is_tensor else value
-        flat = flat.reshape(-1)
-        step = max(1, -(-flat.nbytes // self.most_bytes))
-        self.blind |= {"size"} if step > 1 else set()
-        flat = flat[::step]
-        if is_tensor:
+        if hasattr(value, "untyped_storage"):
             import torch
 
-            flat = flat.cpu().contiguous().view(torch.uint8).numpy()
-        return f"{kind}, {hashlib.sha256(flat.tobytes()).hexdigest()[:16]})"
+            if value.requires_grad and not self.is_data:
+                self.blind.add("weights")  # random, and changed by training
+                return f"{kind})"
+            value = value.detach().to_dense().contiguous().view(-1).view(torch.uint8)
+        elif value.dtype.hasobject:
+            return f"{kind}, {self.text(value.tolist(), depth)})"
+        step = max(1, -(-value.nbytes // self.most_bytes))
+        self.blind |= {"size"} if step > 1 else set()
+        content = value.reshape(-1)[::step]
+        content = content.tobytes() if hasattr(content, "tobytes") else content.cpu().numpy().tobytes()
+        return f"{kind}, {hashlib.sha256(content).hexdigest()[:16]})"
 
 
 def scope_of(part: Any) -> Source | None:
@@ -474,10 +467,12 @@ def _rest_of_files(reached: Reached) -> dict[str, str]:
     """Return hashes of the definitions and statements of the user's files that no run reaches."""
     rest, texts = {}, {*reached.source.values()}
     for source in filter(None, map(scope_of, [*sys.modules.values()])):
-        definitions, effects = source.outline
         module = source.values["__name__"]
-        for node in definitions:
-            if unparsed(node) not in texts:
+        effects = []
+        for node in source.outline:
+            if not isinstance(node, _DEFINITIONS):
+                effects.append(node)
+            elif unparsed(node) not in texts:
                 rest[f"{node.name} in {module}"] = short_hash(unparsed(node))
         if effects:
             part = reached.branch()
@@ -502,8 +497,8 @@ def _homes_of_values() -> dict[int, Home]:
     """Return where the user's files assign each value: its id -> the first name, and the statements."""
     homes: dict[int, Home] = {}
     for source in filter(None, map(scope_of, [*sys.modules.values()])):
-        for name, ((node, *_), *_) in source.bindings.items():
-            if name in source.values and not isinstance(node, _IMPORTS):
+        for name in source.bindings:
+            if name in source.values:
                 homes.setdefault(id(source.values[name]), (name, source))
     return homes
 
@@ -545,9 +540,6 @@ def _assigned(node: Any) -> Iterator[tuple[str, str]]:
     if isinstance(node, _DEFINITIONS):
         yield node.name, ""
         return
-    if isinstance(node, _IMPORTS):
-        for alias in node.names:
-            yield alias.asname or alias.name.partition(".")[0], ""
     for part in ast.walk(node):
         is_call = isinstance(part, ast.Expr) and isinstance(part.value, ast.Call)  # such as layers.append(...)
         if is_call or isinstance(getattr(part, "ctx", None), ast.Store):
@@ -580,9 +572,6 @@ def _body(text: str) -> list[ast.stmt]:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError):
         return []
-    match tree.body:  # the body of a cell magic such as %%time is text
-        case [ast.Expr(ast.Call(ast.Attribute(attr="run_cell_magic"), [_, _, ast.Constant(str() as cell)]))]:
-            return _body(cell)
     for node in ast.walk(tree):
         if isinstance(node, (*_DEFINITIONS, ast.Module)) and ast.get_docstring(node, clean=False):
             node.body = node.body[1:] or [ast.Pass()]
@@ -634,14 +623,13 @@ def changes_since(
             if of_results[folder] not in ("", results):
                 changes.append(f"results of {path}")
     for kind, name, old, new in changes_between(run.start.get("fingerprint", {}), now):
-        if kind == "values":
-            changes.append(f"{name} was {old}, is {new}")
-        elif kind == "data":
-            changes.append("the data" if old else "data= is given now")
-        elif kind == "versions":
-            changes.append(f"{name} {old or 'none'} -> {new or 'none'}")
-        elif kind != "files" or is_strict:
-            changes.append("source of " + re.sub(r'{"\w+": "([^"]+)"}', r"\1", name))  # {"name": "module.Net"}
+        text = f"{name} was {old}, is {new}"
+        if kind == "data":
+            text = "the data" if old else "data= is given now"
+        elif kind not in ("values", "versions"):
+            text = "source of " + re.sub(r'{"\w+": "([^"]+)"}', r"\1", name)  # {"name": "module.Net"}
+        if kind != "files" or is_strict:
+            changes.append(text)
     return changes
 
 
@@ -655,8 +643,8 @@ def changes_between(before: Fingerprint, now: Fingerprint) -> list[tuple[str, st
     for kind in [kind for kind in now if kind not in ("source", "named")]:
         old, new = before.get(kind, {} if kind == "data" and before else now[kind]), now[kind]
         # code that no longer reads a value has changed too
-        is_complete = kind in ("code", "data", "versions")
-        for name in sorted({*old, *new} if is_complete else old.keys() & new.keys()):
+        names = {*old, *new} if kind in ("code", "data") else old.keys() & new.keys()
+        for name in sorted(names):
             pair = old.get(name, ""), new.get(name, "")
             minors = [text.partition("+")[0].split(".")[:2] for text in pair]
             if pair[0] != pair[1] and (kind != "versions" or minors[0] != minors[1]):

@@ -34,5 +34,4 @@ def changed_lines(before: str, now: str) -> list[str]:
 
 def _parts(source: str) -> dict[str, str]:
     # a heading comes before each function or class; editors show such parts as cells
-    parts = re.findall(r"^# %% (.*)\n(?s:(.*?))\s*(?=^# %% |\Z)", source, re.MULTILINE)
-    return dict(parts)
+    return dict(re.findall(r"^# %% (.*)\n(?s:(.*?))\s*(?=^# %% |\Z)", source, re.MULTILINE))

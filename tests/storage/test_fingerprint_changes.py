@@ -19,11 +19,11 @@ from tests.storage.comparing import fingerprint_changes
             ["source of a", "source of b", "source of c"],
         ),
         ({"data": {"data": "1"}}, {"data": {"data": "2"}}, ["the data"]),
-        ({"versions": {"torch": "1"}}, {"versions": {"numpy": "2"}}, ["numpy none -> 2", "torch 1 -> none"]),
+        ({"versions": {"torch": "1"}}, {"versions": {"numpy": "2"}}, []),
         (
             {"code": {"train": "1"}, "data": {"data": "1"}, "versions": {"torch": "1"}},
             {"code": {"train": "2"}, "data": {"data": "2"}, "versions": {"torch": "2"}},
-            ["source of train", "the data", "torch 1 -> 2"],
+            ["source of train", "the data", "torch was 1, is 2"],
         ),
     ],
     ids=[

@@ -388,7 +388,7 @@ def change(request, monkeypatch):
 WHAT = {
     "code": "source of trained_with.<locals>.train",
     "data": "the data",
-    "versions": f"torch {provenance.versions()['torch']} -> 99.0",
+    "versions": f"torch was {provenance.versions()['torch']}, is 99.0",
 }
 
 
