@@ -42,8 +42,8 @@ _BLOCKS = (ast.If, ast.Try, ast.TryStar, ast.Match, ast.ExceptHandler, ast.match
 _LOOPS = (ast.For, ast.While, ast.With)
 _CLOCKS, _UNSEEDED = "a clock", "random: give it a seed"
 
-# what may be a secret: by its name, or a long word
-_KEY = re.compile(r"(?i:key|token|secret|pass|auth|credential|url|://)|[^\s,'\"()\[\]{}]{24,}")
+# text that may be a secret: by its name, or a long word
+_KEY = re.compile(r"((?i:key|token|secret|pass|auth|credential|url|://)|[^\s,'\"()\[\]{}]{24,}).*['\"]")
 _CLOCK = re.compile(
     r"\b(time(_ns)?|perf_counter|monotonic|now|today|utcnow|strftime|ctime|localtime|uuid[14]|getpid|urandom"
     r"|token_\w+|mkdtemp|mkstemp|gettempdir|TemporaryDirectory|NamedTemporaryFile)\("
@@ -218,7 +218,7 @@ class Reached:
     def read(self, name: str, value: Any, home: Home | None = None, attribute: str = "") -> None:  # noqa: C901 - one thought
         """Compare a value, or one of its attributes; items and attributes count under names of their own."""
         if isinstance(value, types.MethodType):
-            self.text(value.__func__)
+            self.text(value)
             value = value.__self__
         is_data = id(value) in self.data and not isinstance(value, tuple)  # equal tuples may be one object
         key = name, id(value), attribute
@@ -248,7 +248,7 @@ class Reached:
             if why:
                 text, blind = f"<{full_name(type(inside))}>", {why}
             # shortened for the journal, with a hash in place of possible keys
-            elif len(text) > _MOST_SHOWN or (_KEY.search(f"{label} {text}") and re.search("['\"]", text)):
+            elif len(text) > _MOST_SHOWN or _KEY.search(f"{label} {text}"):
                 text = f"a value with hash {short_hash(text)[:8]}"
             _add(self.values, label, text)
             if blind - {_CLOCKS}:
@@ -279,8 +279,8 @@ class Reached:
                     self.seen.add((value, attributes))
                     self.read_names([attributes] if attributes else [*inner.values], inner)
             elif name in source.values and not name.startswith("__"):
-                home, is_of_library = (name, source), isinstance(value, type) and not scope_of(value)
-                if not is_of_library and not assigning:
+                home = name, source
+                if not assigning and (scope_of(value) or not isinstance(value, type)):
                     self.homes.update({} if self.homes else _homes_of_values())
                     home = self.homes.get(id(value), home)
                 self.read(name, value, home, attributes.partition(".")[0])
@@ -321,6 +321,8 @@ class Reached:
             part = inspect.unwrap(value)
             self._waiting += [value, part]
             return part.__qualname__ if scope_of(part) else full_name(part)
+        if isinstance(value, types.MethodType):
+            self.text(value.__func__, depth + 1)
         if id(value) in self.texts:
             return self.texts[id(value)]
         self._alive.append(value)
@@ -376,20 +378,22 @@ class Reached:
 
     def _array(self, value: Any, depth: int) -> str:
         kind = f"{type(value).__name__}({value.dtype}, {list(value.shape)}"
-        if hasattr(value, "untyped_storage"):
+        is_tensor = hasattr(value, "untyped_storage")
+        if is_tensor and value.requires_grad and not self.is_data:
+            self.blind.add("weights")  # random, and changed by training
+            return f"{kind})"
+        if not is_tensor and value.dtype.hasobject:
+            return f"{kind}, {self.text(value.tolist(), depth)})"
+        flat = (value.detach().to_dense() if is_tensor else value).reshape(-1)
+        step = max(1, -(-flat.nbytes // self.most_bytes))
+        if step > 1:
+            self.blind.add("size")
+        flat = flat[::step]
+        if is_tensor:
             import torch
 
-            if value.requires_grad and not self.is_data:
-                self.blind.add("weights")  # random, and changed by training
-                return f"{kind})"
-            value = value.detach().to_dense().contiguous().view(-1).view(torch.uint8)
-        elif value.dtype.hasobject:
-            return f"{kind}, {self.text(value.tolist(), depth)})"
-        step = max(1, -(-value.nbytes // self.most_bytes))
-        self.blind |= {"size"} if step > 1 else set()
-        content = value.reshape(-1)[::step]
-        content = content.tobytes() if hasattr(content, "tobytes") else content.cpu().numpy().tobytes()
-        return f"{kind}, {hashlib.sha256(content).hexdigest()[:16]})"
+            flat = flat.cpu().contiguous().view(torch.uint8).numpy()
+        return f"{kind}, {hashlib.sha256(flat.tobytes()).hexdigest()[:16]})"
 
 
 def scope_of(part: Any) -> Source | None:
@@ -510,7 +514,7 @@ def _items(value: Any) -> dict[str, Any]:
     if isinstance(value, functools.partial):
         items = {"function": value.func, "arguments": value.args, **value.keywords}
     elif isinstance(value, dict):
-        items = value
+        items = {**getattr(value, "__dict__", {}), **value}
     elif scope_of(kind) or "Namespace" in kind.__name__:
         with contextlib.suppress(Exception):  # what pickle refuses
             match value.__reduce_ex__(4):
@@ -572,15 +576,14 @@ def _body(text: str) -> list[ast.stmt]:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError):
         return []
+    node: Any
     for node in ast.walk(tree):
         if isinstance(node, (*_DEFINITIONS, ast.Module)) and ast.get_docstring(node, clean=False):
             node.body = node.body[1:] or [ast.Pass()]
-        if isinstance(node, ast.arg):
-            node.annotation = None
-        if isinstance(node, _FUNCTIONS):
-            node.returns = None
+        if isinstance(node, (ast.arg, *_FUNCTIONS)):
+            node.annotation = node.returns = None
         if isinstance(node, ast.Nonlocal):
-            node.__class__ = ast.Global  # type: ignore[assignment]  # valid without its outer function
+            node.__class__ = ast.Global  # valid without its outer function
     return tree.body
 
 
@@ -646,8 +649,8 @@ def changes_between(before: Fingerprint, now: Fingerprint) -> list[tuple[str, st
         names = {*old, *new} if kind in ("code", "data") else old.keys() & new.keys()
         for name in sorted(names):
             pair = old.get(name, ""), new.get(name, "")
-            minors = [text.partition("+")[0].split(".")[:2] for text in pair]
-            if pair[0] != pair[1] and (kind != "versions" or minors[0] != minors[1]):
+            parts = [re.split(r"[.+]", text)[:2] if kind == "versions" else text for text in pair]
+            if parts[0] != parts[1]:
                 changes.append((kind, name, *pair))
     return changes
 
