@@ -223,19 +223,14 @@ def _state(lead: Lead, sign: int) -> str:
 def _position_of(base: Mapping[str, Any], runs: pd.DataFrame, ranking: Ranking) -> int:
     """Return the position of the setting that has the values of a base."""
     axes = [name for name in axes_of(runs) if name not in ranking.repeats]
-    for name in base:
+    firsts = runs.iloc[[setting.rows[0] for setting in ranking.all_settings]]
+    fits = np.ones(len(firsts), bool)
+    for name, value in base.items():
         if name not in axes:
             raise InvalidArgumentError(f"base= names no hyperparameter {name!r}; {did_you_mean(name, axes)}")
-    columns = {name: runs[name].tolist() for name in base}
-    positions = [
-        position
-        for position, setting in enumerate(ranking.all_settings)
-        if all(key_of(columns[name][setting.rows[0]]) == key_of(value) for name, value in base.items())
-    ]
-    if len(positions) != 1:
-        varied = ", ".join(ranking.all_settings[0].params) if ranking.all_settings else ""
-        rule = f"base= has to have the values of one setting, {label(dict(base))!r} has {len(positions)}"
-        raise InvalidArgumentError(
-            f"{rule}: give a value of {varied}; repeats= names what only repeats a setting"
-        )
-    return positions[0]
+        fits &= [key_of(each) == key_of(value) for each in firsts[name]]
+    if fits.sum() != 1:
+        rule = f"base= has to have the values of one setting, {label(dict(base))!r} are those of {fits.sum()}"
+        more = f"give a value of {', '.join(axes)}; repeats= names what only repeats a setting"
+        raise InvalidArgumentError(f"{rule}: {more}")
+    return int(fits.argmax())

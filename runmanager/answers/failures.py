@@ -1,6 +1,6 @@
 """Failed runs, grouped by cause: the hyperparameters that the runs of a group share, and the next step."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -80,29 +80,26 @@ def _which(
     rows: Sequence[int], num_runs: int, codes: Mapping[str, tuple[Numbers, list[Any]]], what: str
 ) -> str:
     """Describe a group of runs by the hyperparameters that they share and that other runs lack."""
-    values = {axis: sorted(set(numbers[rows].tolist())) for axis, (numbers, _) in codes.items()}
-    have = {axis: np.isin(numbers, values[axis]) for axis, (numbers, _) in codes.items()}
-    common = [
-        axis
-        for axis in codes
-        if not have[axis].all() and len(values[axis]) <= min(_MOST_VALUES, max(len(rows) // 2, 1))
-    ]
+    common: dict[str, list[int]] = {}
+    have: dict[str, Numbers] = {}
+    for axis, (numbers, _) in codes.items():
+        shared = sorted(set(numbers[rows].tolist()))
+        have[axis] = np.isin(numbers, shared)
+        if not have[axis].all() and len(shared) <= min(_MOST_VALUES, max(len(rows) // 2, 1)):
+            common[axis] = shared
 
-    def number(axes: Sequence[str]) -> int:
-        shared = np.ones(num_runs, bool)
-        for axis in axes:
-            shared &= have[axis]
-        return int(shared.sum())
+    def number(axes: Iterable[str]) -> int:
+        return int(np.logical_and.reduce([np.ones(num_runs, bool), *(have[axis] for axis in axes)]).sum())
 
     total = number(common)
-    for axis in reversed(common.copy()):
-        fewer = [other for other in common if other != axis]
-        common = fewer if number(fewer) == total else common  # the description needs no values of this axis
-    shared = []
-    for axis in common:
-        first, *others = (codes[axis][1][code] for code in values[axis])
-        shared.append(" or ".join([label({axis: first}), *map(brief, others)]))
-    whose = f"{what}s with {' and '.join(shared)}" if shared else f"{what}s"
+    for axis in reversed(list(common)):
+        if number(other for other in common if other != axis) == total:
+            del common[axis]  # the description needs no values of this axis
+    texts = []
+    for axis, shared in common.items():
+        first, *others = (codes[axis][1][code] for code in shared)
+        texts.append(" or ".join([label({axis: first}), *map(brief, others)]))
+    whose = f"{what}s with {' and '.join(texts)}" if texts else f"{what}s"
     return all_of(total, whose) if len(rows) == total else f"{len(rows)} of the {total} {whose}"
 
 

@@ -329,10 +329,10 @@ class GridProgress(Display):
         if not (loop.search and loop.search.axes) and loop.design.repeating(loop.whole.varying):
             from runmanager.answers.foresight import foresee  # imports pandas
 
-            before, is_anytime = [planned.before for planned in loop.whole.runs], loop.design.decide is not None
+            before = [planned.before for planned in loop.whole.runs]
             time_of = partial(time_of_runs, plan, loop.num_lanes)
             path = loop.task.experiment.path
-            if sentence := foresee(path, loop.design, before, time_of, anytime=is_anytime):
+            if sentence := foresee(path, loop.design, before, time_of):
                 self.say(sentence)
 
     @property

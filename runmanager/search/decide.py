@@ -270,7 +270,7 @@ class _Deciding(Search):
         """Say, once, that the limit will hardly decide; the runs took `seconds`, and `of_run` on average."""
         from runmanager.answers.contest import UNDECIDED
         from runmanager.answers.evidence import differences
-        from runmanager.answers.foresight import Spread, foresight
+        from runmanager.answers.foresight import foresight
         from runmanager.answers.power import ENOUGH, chance
 
         rule, num_rivals = self._rule, len(contest.names)
@@ -289,11 +289,9 @@ class _Deciding(Search):
         if chance(row[row == row], limit, num_rivals, rule.error, rule.margin) >= HOPELESS:  # noqa: PLR0124 - NaN
             return []
         self._is_hopeless = True
-        spread = Spread(lead.std, n, contest.unit)
 
-        def time_of(number: int) -> str:
-            return duration(max(of_run * (number - n * per_repeat) / self.num_lanes, 1), 0)
+        def time_of(number: float) -> str:
+            return duration(max(of_run * (number - n) * per_repeat / self.num_lanes, 1), 0)
 
-        num_runs = limit * per_repeat
-        text = foresight(spread, num_rivals, limit, num_runs, rule.error, time_of, anytime=True, lead=lead.mean)
+        text = foresight(lead, contest.unit, num_rivals, limit, rule, time_of, is_leading=True)
         return [f"! {what} will hardly decide. {text}"]
