@@ -293,5 +293,5 @@ class _Deciding(Search):
         def time_of(number: float) -> str:
             return duration(max(of_run * (number - n) * per_repeat / self.num_lanes, 1), 0)
 
-        text = foresight(lead, contest.unit, num_rivals, limit, rule, time_of, is_leading=True)
+        text = foresight(lead, contest.unit, num_rivals, limit, rule.rule, time_of, is_leading=True)
         return [f"! {what} will hardly decide. {text}"]
