@@ -106,7 +106,8 @@ def runs_table(experiments: Experiments, design: Design | None = None) -> pd.Dat
             deciding += [f"{KEPT}{goal.metric}", goal.metric]
     names = dict.fromkeys(chain(*summaries))
     usual = default_goal(name for name in names if " " not in name)
-    first = [name for name in deciding or ([usual.metric] if usual else []) if name in names]
+    deciding = deciding or ([usual.metric] if usual else [])
+    first = [name for name in deciding if name in names or name in LEADING]
     bests = sorted(name for name in names if name.startswith(("best ", KEPT)))
     numbers: dict[str, list[Any]] = {}
     for name in dict.fromkeys([*first, *LEADING[:2], *bests, *LEADING[2:], *names]):

@@ -186,7 +186,7 @@ def read_steps(folder: RunFolder, damaged: list[str]) -> dict[int, list[Block]]:
             restored = start.get("restored", after)  # the last epoch may be only in the checkpoint
             kept = {epoch: blocks for epoch, blocks in kept.items() if epoch <= after}
             kept |= {epoch: blocks for epoch, blocks in latest.items() if after < epoch <= restored}
-            kept |= epochs
+            kept |= {epoch: kept.get(epoch, []) + blocks for epoch, blocks in epochs.items()}
         latest |= epochs
     return kept
 
