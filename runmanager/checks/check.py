@@ -79,8 +79,8 @@ def try_settings(loop: Loop, task: CheckTask) -> tuple[list[tuple[Run, Outcome]]
     executor.num_lanes(settings)
     ended: list[tuple[Run, Outcome]] = []
     with _experiment_folder(path), task.temporary_folder() as folder, loop.signals.at_once():
-        task, watch = replace(task, folder=folder), Stopping(loop.signals)
-        with contextlib.closing(executor.execute(waiting, task, watch)) as outcomes:
+        execution = executor.execute(waiting, replace(task, folder=folder), Stopping(loop.signals))
+        with contextlib.closing(execution) as outcomes:
             for pair in outcomes:
                 ended.append(pair)
                 display.show_progress(f"{words}: {len(ended)} done")

@@ -41,7 +41,6 @@ _ENDLESS = (
     "no epoch ends after a few batches: write `for epoch in manager.epochs(n):` and `for batch in "
     "manager.batches():`, or check it with less data"
 )
-_TIMES = ("epoch duration", "run duration")  # metrics that differ between executions
 
 # "start" and "end" of an epoch, or "step" before a batch is used; the epoch and the step
 Point = tuple[str, int, int]
@@ -255,7 +254,8 @@ class Observer(ShortRun):
 
     def epoch_ended(self, record: EpochRecord, network: Any) -> str | None:
         """Write the state and the metrics after the epoch; return a reason to stop after the last epoch."""
-        values = {f"metric {name}": value for name, value in record.metrics.items() if name not in _TIMES}
+        times = ("epoch duration", "run duration")
+        values = {f"metric {name}": value for name, value in record.metrics.items() if name not in times}
         self.point("end", record.epoch, 0, values)
         if self.functions:
             self._call(self.functions[0], record.epoch)
@@ -276,21 +276,20 @@ class Observer(ShortRun):
             os.kill(os.getpid(), 9)  # SIGKILL; on Windows, the end of the process with this exit code
         opened, variables = self.manager._current, self._variables()
         parts: Mapping[str, Any] = {}
-        if isinstance(
-            opened.state, ResumeState
-        ):  # a loop that saves its own state may do without random states
+        # a loop that saves its own state may do without random states
+        if isinstance(opened.state, ResumeState):
             parts = opened.state.parts
             compared["the random states"] = torch_devices.random_states(opened.device)
             compared |= {f"state of {name}": checkpoint.state_of(name, part) for name, part in parts.items()}
-        of_parts = {*map(id, parts.values())}
+        # what has a state is compared by it, not again in what holds it
+        texts = {id(part): "" for part in parts.values() if hasattr(part, "state_dict")}
         contents: list[tuple[str, Any]] = []
         for name, value in variables.items():
             with suppress(Exception):  # the object's own methods raise whatever they like
-                if kind == "end" and _has_state(value) and id(value) not in of_parts:
-                    compared[f"state of {name}"] = value.state_dict()
                 contents += _contents(name, value)
-        # what has a state is compared by it, not again in what holds it
-        texts = {id(value): "" for value in [*parts.values(), *variables.values()] if _has_state(value)}
+                if _has_state(value) and id(value) not in texts:
+                    texts[id(value)] = ""
+                    compared |= {f"state of {name}": value.state_dict()} if kind == "end" else {}
         reached = Reached(texts=texts)
         reached.is_data = reached.is_exact = True
         reached.most_bytes, reached.most_objects = _MOST_BYTES, _MOST_OBJECTS
