@@ -245,6 +245,7 @@ def _arranged(rivals: Numbers, repeats: Numbers, parts: Numbers, numbers: Number
     scores = np.full((k, int(repeats.max(initial=0)) + 1, len(kept)), math.nan)
     is_used = np.isin(parts, kept)
     index = [rivals[is_used], repeats[is_used], np.searchsorted(kept, parts[is_used])]
-    for cell, mean in pd.Series(numbers[is_used]).groupby(index).mean().items():
+    means = pd.Series(numbers[is_used]).groupby(index).mean()
+    for cell, mean in zip(means.index, means, strict=True):
         scores[cell] = mean
     return scores

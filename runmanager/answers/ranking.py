@@ -49,7 +49,6 @@ LOST = frozenset(str(status) for status in Status if status.is_lost)
 """The statuses of runs that failed, diverged, hung or were killed."""
 
 _PARTS = ("n", "mean", "std", "low", "high")
-_CONFIDENCE = 0.95
 _DIGITS = 12  # means that differ only behind are equal, as another order of summation has this effect
 _ROUNDING = 1e-12
 _FEWEST = 2  # minimum number of goals of a Pareto front: with one goal, the front is the best run
@@ -319,14 +318,15 @@ def ranking_of(
     if axes:
         check_comparable(runs, axes)
     group, table = settings_without(runs, axes)
-    cells = settings_without(runs, [])[0] if axes else np.arange(len(runs))
-    # without repeat axes, two runs with the same hyperparameters stay two
-    rows = pd.Series(group if axes else cells).groupby(group if axes else cells).indices
+    cells = settings_without(runs, [])[0]
+    if not axes:  # two runs with the same hyperparameters stay two
+        group = cells = np.arange(len(runs))
+    rows = [part.index.tolist() for _, part in pd.Series(group).groupby(group)]
     columns = {str(name): runs[name].tolist() for name in table}
     numbers = [completed(runs, each.metric).to_numpy() for each in goals]
     statuses, of_runs = statuses_of(runs, cells.tolist()), names_of_runs(runs)
     settings = []
-    for positions in map(np.ndarray.tolist, rows.values()):
+    for positions in rows:
         own = dict.fromkeys(cells[positions].tolist())
         settings.append(
             Setting(
@@ -383,7 +383,8 @@ def _notes(runs: pd.DataFrame, goals: Sequence[Goal], numbers: Sequence[Numbers]
         rows = np.flatnonzero(lacks & np.isfinite(values))
         if len(rows):
             which = listed(np.array(names_of_runs(runs), object)[rows])
-            notes.append(f"{printable(goal.metric)} of run {which} is from an epoch before the last.")
+            which = f"run {which}" if len(rows) == 1 else f"runs {which}"
+            notes.append(f"{printable(goal.metric)} of {which} is from an epoch before the last.")
     return notes
 
 
@@ -726,7 +727,7 @@ def _of_parts(statistics: Sequence[Mapping[str, float]]) -> pd.DataFrame:
 
 def t_quantile(freedom: Any) -> Any:
     """Return the half-width of the 95 % interval in standard errors, by Student's t."""
-    return stdtrit(freedom, (1 + _CONFIDENCE) / 2)
+    return stdtrit(freedom, 0.975)
 
 
 def _finite(column: "pd.Series[Any]") -> "pd.Series[float]":
