@@ -207,6 +207,11 @@ def _against(runs: pd.DataFrame, base: Mapping[str, Any], ranking: Ranking) -> F
         beside(from_columns(params, params), from_columns(computed, ())),
         f"{metric} of each setting against {label(dict(base))}, paired by {contest.unit}",
         "the 95 % intervals hold together, however often one looks",
+        *(
+            [f"an interval needs {each[0].fewest} {contest.unit}s"]
+            if any(np.isnan(computed["low"][1:]))
+            else []
+        ),
         *lost,
     )
 

@@ -583,6 +583,12 @@ def test_each_setting_is_compared_with_a_base():
     assert "intervals hold together" in show(result).caption
 
 
+def test_few_repeats_say_how_many_the_intervals_need():
+    base, rows = ablation(5)
+
+    assert "an interval needs 7 seeds" in show(compare(table(rows, list(base)), base=base)).caption
+
+
 def test_a_base_of_a_loss_is_worse_if_its_loss_is_larger():
     base, rows = ablation(10)
 
