@@ -150,8 +150,9 @@ def _means(ranking: Ranking, runs: pd.DataFrame, settings: Sequence[Setting]) ->
     """Return the mean of each metric over the completed runs of each setting, the most important first."""
     names = metrics_of(runs)
     means: dict[str, list[float]] = {}
-    for name in (ranking.metric, companion(ranking.metric, names), _DURATION, *names):
-        if name in runs and (name not in COLUMNS or name == _DURATION) and is_numeric_dtype(runs[name]):
+    logged = [name for name in names if name not in COLUMNS]
+    for name in (ranking.metric, companion(ranking.metric, names), _DURATION, *logged):
+        if name in runs and is_numeric_dtype(runs[name]):
             column = completed(runs, name)
             means[name] = [mean_of(column.iloc[list(setting.rows)].dropna().tolist()) for setting in settings]
     return means
