@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from runmanager.answers.contest import IDENTICAL, UNDECIDED, Contest, told_apart
-from runmanager.answers.evidence import Lead, difference, differences, leads
+from runmanager.answers.evidence import Lead, difference, differences, fewest, leads
 from runmanager.answers.finding import Finding, with_sentence
 from runmanager.answers.ranking import (
     Ranking,
@@ -208,7 +208,7 @@ def _against(runs: pd.DataFrame, base: Mapping[str, Any], ranking: Ranking) -> F
         f"{metric} of each setting against {label(dict(base))}, paired by {contest.unit}",
         "the 95 % intervals hold together, however often one looks",
         *(
-            [f"an interval needs {each[0].fewest} {contest.unit}s"]
+            [f"an interval needs {fewest(number * each[0].least)} {contest.unit}s"]
             if any(np.isnan(computed["low"][1:]))
             else []
         ),
