@@ -281,12 +281,13 @@ def front_of(scores: Numbers) -> list[int]:
     """
     scores = np.array([[_rounded(score) for score in row] for row in scores.tolist()])
     rows = np.flatnonzero(np.isfinite(scores).all(axis=1))
-    rivals = scores[rows]
-    return [
-        int(row)
-        for row in rows
-        if not ((rivals >= scores[row]).all(axis=1) & (rivals > scores[row]).any(axis=1)).any()
-    ]
+    order = rows[np.lexsort(-scores[rows].T[::-1])]  # sorted so that a later row never dominates an earlier one
+    front: list[int] = []
+    for row in order.tolist():
+        before = scores[front]
+        if not ((before >= scores[row]).all(axis=1) & (before > scores[row]).any(axis=1)).any():
+            front.append(row)
+    return sorted(front)
 
 
 def intervals(metric: str, lows: Iterable[float], highs: Iterable[float]) -> list[str]:
