@@ -147,8 +147,7 @@ class ResumeTask(CheckTask):
                 # if a variable differs, so does what it has
                 causes = [name for name in names if name.rpartition(".")[0] not in names]
                 if not causes:
-                    rule = "gradients, files and what pickle cannot store are not compared"
-                    return f"{fact}; the cause was not found: {rule}"
+                    return f"{fact}; the cause was not found, as gradients and files are not compared"
                 step = "name in checkpoint= what has state_dict(), and keep numbers in a dict of checkpoint="
                 if self.functions:
                     step = "write this in save= and read it in load="
