@@ -189,6 +189,7 @@ def _against(runs: pd.DataFrame, base: Mapping[str, Any], ranking: Ranking) -> F
     rows[position] = np.nan  # the base has no difference
     number = max(len(rivals) - 1, 1)
     each = [difference(row[~np.isnan(row)], num_pairs=number) for row in rows[rivals]]
+    least = fewest(number * each[0].least)
     computed: dict[str, list[Any]] = {
         metric: [setting.mean for setting in settings],
         f"{contest.unit}s": [settings[0].number, *(lead.n for lead in each[1:])],
@@ -207,11 +208,7 @@ def _against(runs: pd.DataFrame, base: Mapping[str, Any], ranking: Ranking) -> F
         beside(from_columns(params, params), from_columns(computed, ())),
         f"{metric} of each setting against {label(dict(base))}, paired by {contest.unit}",
         "the 95 % intervals hold together, however often one looks",
-        *(
-            [f"an interval needs {fewest(number * each[0].least)} {contest.unit}s"]
-            if any(np.isnan(computed["low"][1:]))
-            else []
-        ),
+        f"an interval needs {least} {contest.unit}s" if any(lead.n < least for lead in each[1:]) else "",
         *lost,
     )
 
