@@ -576,14 +576,15 @@ def _body(text: str) -> list[ast.stmt]:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError):
         return []
-    node: Any
     for node in ast.walk(tree):
         if isinstance(node, (*_DEFINITIONS, ast.Module)) and ast.get_docstring(node, clean=False):
             node.body = node.body[1:] or [ast.Pass()]
-        if isinstance(node, (ast.arg, *_FUNCTIONS)):
-            node.annotation = node.returns = None
+        if isinstance(node, ast.arg):
+            node.annotation = None
+        if isinstance(node, _FUNCTIONS):
+            node.returns = None
         if isinstance(node, ast.Nonlocal):
-            node.__class__ = ast.Global  # valid without its outer function
+            node.__class__ = ast.Global  # type: ignore[assignment]  # valid without its outer function
     return tree.body
 
 
