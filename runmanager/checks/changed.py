@@ -343,8 +343,9 @@ class Reached:
         """Return what pickle would store of an object, as text that is the same in every process."""
         value = plain(value)
         kind: Any = type(value)
+        is_moved = hasattr(kind, "__next__") and not self.is_exact  # runs draw from an iterator
         is_long = isinstance(value, _CONTAINERS) and len(value) > self.most_objects
-        if is_long or depth > _MOST_NESTED:
+        if is_moved or is_long or depth > _MOST_NESTED:
             raise RecursionError
         if kind in _PLAIN:
             return repr(value)
