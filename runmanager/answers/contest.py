@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
+import msgspec
 import numpy as np
 import pandas as pd
 
@@ -28,7 +29,7 @@ from runmanager.core.outcome import Status
 from runmanager.core.wording import printable
 from runmanager.errors import InvalidArgumentError
 from runmanager.tables.cells import brief, labels
-from runmanager.tables.columns import Numbers, designs_of, hyperparameters_of
+from runmanager.tables.columns import RULES, Numbers, hyperparameters_of, of_experiments
 
 BETTER, EQUAL, IDENTICAL, UNDECIDED, WORSE = "better", "equal", "identical", "undecided", "worse"
 """The possible outcomes of a verdict, and of the comparison with a rival."""
@@ -190,7 +191,7 @@ def rule_of(runs: pd.DataFrame, metric: str, repeats: Collection[str] = ()) -> R
     The margin is in units of the goal's metric, so the rule for another metric has no margin. A rule does not
     compare the values of repeat axes.
     """
-    rules = {design.decide for design in designs_of(runs).values() if design.decide}
+    rules = set(msgspec.convert([*of_experiments(runs, RULES).values()], list[Rule]))
     rule, goal = rules.pop() if len(rules) == 1 else Rule(), None
     with contextlib.suppress(InvalidArgumentError):
         goal = next(iter(own_goals(runs)), None)

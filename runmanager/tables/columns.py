@@ -25,8 +25,8 @@ from runmanager.tables.run_numbers import lacking, ranked_numbers, tracked
 HYPERPARAMETERS = "hyperparameters"
 """The key in a table's `attrs` that holds the names of its hyperparameters."""
 
-GOALS, REPEATS = "goals", "repeats"
-"""The keys in `attrs` for goals and repeat axes: each holds experiment -> names.
+GOALS, REPEATS, RULES = "goals", "repeats", "rules"
+"""The keys in `attrs` for goals, repeat axes and rules of ``decide=``: each holds experiment -> value.
 
 A goal that follows from ``keep=`` alone is the goal of its column, such as "max:kept accuracy".
 """
@@ -153,13 +153,15 @@ def _designs(experiments: Experiments, design: Design | None) -> dict[str, Desig
 
 
 def _noted(table: pd.DataFrame, designs: Mapping[str, Design], kept: Mapping[str, Goal]) -> pd.DataFrame:
-    """Note the goals and the repeat axes of the experiments in the `attrs` of their table."""
-    table.attrs |= {GOALS: {}, REPEATS: {}}
+    """Note the goals, the repeat axes and the rules of the experiments in the `attrs` of their table."""
+    table.attrs |= {GOALS: {}, REPEATS: {}, RULES: {}}
     for name, design in designs.items():
         if goals := design.all_goals or ([kept[name]] if name in kept else ()):
             table.attrs[GOALS][name] = [*map(str, goals)]
         if design.repeats is not None:  # [] says that no axis repeats
             table.attrs[REPEATS][name] = [*design.repeats]
+        if design.decide:
+            table.attrs[RULES][name] = design.decide.as_json()
     return table
 
 
@@ -200,7 +202,7 @@ def beside(params: pd.DataFrame, computed: pd.DataFrame) -> pd.DataFrame:
     return table
 
 
-def of_experiments(runs: pd.DataFrame, key: str) -> Mapping[str, list[str]]:
+def of_experiments(runs: pd.DataFrame, key: str) -> Mapping[str, Any]:
     """Return the entry of `attrs` under a key, for the experiments that have rows in the table."""
     content = runs.attrs.get(key) or {}
     if "experiment" not in runs:

@@ -14,6 +14,7 @@ import msgspec
 import pandas as pd
 
 from runmanager.core import files
+from runmanager.core.experiment import Rule
 from runmanager.core.files import strict_json
 from runmanager.core.goal import is_larger_better, parse_goal
 from runmanager.core.journal import DAMAGED
@@ -24,6 +25,7 @@ from runmanager.tables.columns import (
     GOALS,
     HYPERPARAMETERS,
     REPEATS,
+    RULES,
     category,
     check_table,
     from_columns,
@@ -43,11 +45,11 @@ _STATUSES = {str(status): str(status) for status in Status} | {
 """The words of other tools for statuses, in lower case -> status."""
 
 Content = tuple[dict[str, list[Any]], Mapping[str, Any] | None]
-"""The columns of a file, and what it says of hyperparameters, goals and repeat axes."""
+"""The columns of a file, and what it says of hyperparameters, goals, repeat axes and rules."""
 
 
 def export(table: pd.DataFrame, path: str | os.PathLike[str]) -> None:
-    """Write a table to a file; `load_table` restores its types, hyperparameters, goal and repeat axes.
+    """Write a table to a file; `load_table` restores its types, hyperparameters, goal, repeat axes and rule.
 
     The file appears by rename, complete. Values of the types None, bool, int, float, str, tuple, list, dict,
     torch.device and torch.dtype round-trip; other values become text. If only some rows are exported, a column
@@ -59,9 +61,10 @@ def export(table: pd.DataFrame, path: str | os.PathLike[str]) -> None:
             ``torch-runmanager[parquet]``).
             CSV: one cell per value; tuples, lists and dicts are JSON. A text gets a ``'`` in front if a
             spreadsheet would execute it (it begins with ``= + - @``), or if it looks like a number. The column
-            ``hyperparameters`` has the hyperparameters, the goal and the repeat axes as JSON. JSON: an object
-            with ``hyperparameters``, ``goals``, ``repeats``, ``columns`` and ``rows``; a row omits its missing
-            values. Parquet: the cells of the CSV, but numbers and truth values as such.
+            ``hyperparameters`` has the hyperparameters, the goal, the repeat axes and the rule of ``decide=``
+            as JSON. JSON: an object with ``hyperparameters``, ``goals``, ``repeats``, ``rules``, ``columns``
+            and ``rows``; a row omits its missing values. Parquet: the cells of the CSV, but numbers and truth
+            values as such.
 
     Raises:
         InvalidArgumentError: `table` is not a DataFrame, or `path` has another suffix.
@@ -229,17 +232,18 @@ def _read(content: bytes, suffix: str) -> Content:
 
 
 def _described(table: pd.DataFrame) -> dict[str, Any]:
-    """Return the metadata that is written to a file: hyperparameters, goals and repeat axes."""
+    """Return the metadata that is written to a file: hyperparameters, goals, repeat axes and rules."""
     return {HYPERPARAMETERS: hyperparameters_of(table), **_decisive(table.attrs)}
 
 
 def _decisive(attrs: Mapping[Any, Any]) -> dict[str, Any]:
-    """Return goals and repeat axes from the `attrs` of a table; skip values of a wrong type."""
-    content: dict[str, dict[str, list[str]]] = {}
-    for key in (GOALS, REPEATS):
+    """Return goals, repeat axes and rules from the `attrs` of a table; skip values of a wrong type."""
+    content: dict[str, Any] = {}
+    for key, kind in ((GOALS, list[str]), (REPEATS, list[str]), (RULES, Rule)):
         with suppress(msgspec.ValidationError):
             if attrs.get(key):
-                content[key] = msgspec.convert(attrs[key], dict[str, list[str]])
+                msgspec.convert(attrs[key], dict[str, kind])  # type: ignore[valid-type]
+                content[key] = attrs[key]
     return content
 
 
@@ -262,13 +266,13 @@ def _likely_names(names: list[str]) -> list[str]:
 def _cells(table: pd.DataFrame) -> pd.DataFrame:
     """Write each value as a number or a text, from which `_from_cells` restores it."""
     cells: dict[str, Any] = {}
-    for name in map(str, table):
+    for name in table:
         column: Any = table[name].to_numpy()
         if table[name].dtype.kind not in "biuf":
             column = [_exact_cell(value) for value in _values(table[name])]
         if name == "error":
             column = ["" if cell == "'" else cell for cell in column]  # an error is never NA
-        cells[_exact_text(name)] = column
+        cells[_exact_text(str(name))] = column
     return pd.DataFrame({**cells, HYPERPARAMETERS: [json.dumps(_described(table))] * len(table)})
 
 

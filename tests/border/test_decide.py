@@ -176,6 +176,7 @@ def test_axis_margin_and_error_are_those_of_the_verdict_afterwards_and_of_an_exp
 
     export(runs, tmp_path / "runs.csv")
 
+    (tmp_path / "e").rename(tmp_path / "moved")  # the table has the rule, not its folder
     decision = verdict(runs)
     assert (decision.outcome, {decision.better, decision.worse}) == ("equal", {"adam", "sgd"})
     assert "10 %" in decision.assumptions

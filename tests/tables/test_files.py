@@ -68,6 +68,13 @@ def test_every_type_survives_export_and_import(tmp_path_factory, suffix, columns
     assert_same(load_table(path), table)
 
 
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_the_columns_of_an_exported_pivot_table_may_be_numbers(tmp_path, suffix):
+    export(pd.DataFrame({64: [0.5, 1.0]}), tmp_path / f"table{suffix}")
+
+    assert load_table(tmp_path / f"table{suffix}")["64"].tolist() == [0.5, 1.0]
+
+
 def study(root, *, values=(0.1, 0.2), metrics=("f1",)):
     """Leave behind what a study of some runs does: the last has failed, one is not begun."""
     manager = RunManager("study", root, tensorboard=False, display=False)
@@ -372,6 +379,7 @@ def test_what_decides_is_exported_too(tmp_path, suffix):
         "hyperparameters": ["lr", "a b", "seed"],
         "goals": {"e": ["min:kl"]},
         "repeats": {"e": ["seed"]},
+        "rules": {"e": {"margin": 0.1, "error": 0.2}},
     }
     path = tmp_path / f"runs{suffix}"
 
