@@ -705,7 +705,7 @@ def test_an_own_trainer_goes_on_before_the_epoch_whose_line_is_damaged():
                 if epoch == 4 and len(begun) == 1:
                     raise KeyboardInterrupt
 
-    begun = []
+    begun: list[int] = []
     start({"lr": [0.1]}, train_by_hand)
     (journal,) = Path("runs/exp").glob("*/attempt-1.jsonl")
     lines = journal.read_bytes().splitlines(keepends=True)
