@@ -67,8 +67,8 @@ class Faults:
         code, target, is_mend_hit = self._start(root, call, at, kind, mend)
         if target and (is_mend_hit or not mend):
             self.counts[f"{call} {kind} {mend}".rstrip()] += 1
-            # a holder's file that stays behind holds nothing, so nobody has to know
-            if code != 0 or not target.endswith(files.HOLDER):
+            # a holder's file that stays behind holds nothing, nor an empty log, so nobody has to know
+            if code != 0 or not target.endswith((files.HOLDER, files.OUTPUT_LOG)):
                 problems += self._after(root, code, {kind, mend} - {""})
         problems += witness.problems()
         again = self._zygote.run(root, PARAMS, mutant=self._mutant)
