@@ -51,7 +51,7 @@ def _rows(tensors: Sequence[torch.Tensor]) -> list[list[float]]:
     lows, highs = ends[::2], ends[1::2]
     widths = (highs / BINS - lows / BINS).clamp_min(torch.finfo(double).tiny)
     rows = [
-        reduce(torch.add, [_sums(piece.to(double), low, width) for piece in tensor.split(_AT_ONCE)])
+        reduce(torch.add, [_sums(piece.to(double), low, width) for piece in torch.split(tensor, _AT_ONCE)])
         for tensor, low, width in zip(tensors, lows, widths, strict=True)
     ]
     table: list[list[float]] = torch.cat([ends.reshape(-1, 2), torch.stack(rows)], dim=1).tolist()

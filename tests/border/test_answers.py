@@ -813,7 +813,9 @@ def test_a_base_says_how_many_repeats_a_setting_has():
 
 def test_a_page_of_an_exported_table_keeps_its_experiments_apart(tmp_path):
     for name, more in (("a", 0), ("b", 5)):
-        execute(tmp_path, {"lr": [1, 2]}, lambda run, more=more: {"f1": run.lr + more}, name, goal="max:f1")
+        execute(
+            tmp_path, {"lr": [1, 2], "more": [more]}, lambda run: {"f1": run.lr + run.more}, name, goal="max:f1"
+        )
     export(load_runs([tmp_path / "a", tmp_path / "b"]), tmp_path / "runs.csv")
 
     page = write_report(load_table(tmp_path / "runs.csv"), tmp_path / "page.html")

@@ -242,8 +242,8 @@ def test_another_goal_may_be_given(tmp_path):
     execute(tmp_path, {"lr": [0.1, 0.2]}, lambda run: {"f1": run.lr, "cost": run.lr}, goal="max:f1")
 
     texts = [
-        text_of(parse(write_report(tmp_path / "e", tmp_path / "page.html", **options)))
-        for options in ({}, {"goal": "min:cost"})
+        text_of(parse(write_report(tmp_path / "e", tmp_path / "page.html", goal=goal)))
+        for goal in (None, "min:cost")
     ]
 
     assert ["Run 2 (lr=0.2) is best" in text for text in texts] == [True, False]
