@@ -127,6 +127,7 @@ def of_table(rows: pd.DataFrame, goals: Sequence[Goal] = (), n: int | None = Non
     beside_goal = companion(metrics[0], metrics_of(rows)) if metrics else ""
     ahead = [*_LEADING, *params, *metrics, beside_goal, *((_TIME, "status") if metrics else ())]
     measured = [name for name in metrics_of(rows) if name not in (*ahead, *LEADING[2:], RUNS)]
+    means = [name for name in measured if name.endswith(" mean")]  # of `best` and `pareto`
     main = [*ahead, *measured, _TIME, "status", "error"]
     order = [name for name in dict.fromkeys([*main, *rows]) if name in whole]
     silent = COLUMNS - {"status", "epochs"}
@@ -142,7 +143,7 @@ def of_table(rows: pd.DataFrame, goals: Sequence[Goal] = (), n: int | None = Non
             )
         ),
         [name for name in order if name in main],
-        [name for name in dict.fromkeys([*_LEADING, *metrics, *params, "status"]) if name in rows],
+        [name for name in dict.fromkeys([*_LEADING, *metrics, *means, *params, "status"]) if name in rows],
         [0] if has_best else [],
         {metrics[0]: span(rows[metrics[0]])} if metrics and len(rows) > 1 else {},
         order,

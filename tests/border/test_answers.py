@@ -154,6 +154,17 @@ def test_a_table_of_the_functions_is_a_data_frame_with_a_sentence():
         assert result.head(1).sentence in show(result).caption
 
 
+def test_a_front_of_means_shows_both_goals_where_not_all_columns_fit():
+    rows = [{**row, "a": row["lr"], "b": row["seed"] % 2, "c": 10 * row["lr"], "size": row["lr"] + row["f1"]}
+            for row in seeds({0.1: 0.5, 0.2: 0.7})]  # fmt: skip
+    front = pareto(table(rows, ("lr", "a", "b", "c")), ["max:f1", "min:size"])
+
+    page = show(front)._repr_html_()
+
+    assert "f1 mean</th>" in page
+    assert "size mean</th>" in page
+
+
 # The verdict
 
 
