@@ -146,10 +146,11 @@ def paired(runs: pd.DataFrame, axis: str, ranking: Ranking) -> tuple[pd.DataFram
             _difference(name, part.count(), ahead[rival], -sign, contest.unit)
             for rival, (name, part) in zip(others, between.items(), strict=True)
         ]
-    num_pairs = sizes[sizes[first].notna()].drop(columns=first).count().sum()
-    lost = int(num_pairs - sum(part.count() for part in between.values()))
+    num_others = sizes.drop(columns=first).count(axis="columns").where(sizes[first].notna(), 0)
+    lost = int(num_others.sum() - sum(part.count() for part in between.values()))
     if lost:
-        without = runs["status"][numbers.isna().to_numpy()] if "status" in runs else ()
+        is_without = numbers.isna().to_numpy() & (num_others.to_numpy()[group] > 0)
+        without = runs["status"][is_without] if "status" in runs else ()
         why = ", ".join(f"{number} {status}" for status, number in counts_of(without).items())
         are = "is" if lost == 1 else "are"
         summary.append(f"{counted(lost, 'pair')} {are} left out, as runs have no number{why and f' ({why})'}")
