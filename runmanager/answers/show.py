@@ -23,7 +23,7 @@ from runmanager.answers.ranking import (
 )
 from runmanager.answers.usual_goals import companion
 from runmanager.answers.view import View, notes_of_view, same_in_all, span
-from runmanager.core.goal import Goal
+from runmanager.core.goal import KEPT, Goal
 from runmanager.core.outcome import LEADING
 from runmanager.core.values import COLUMNS
 from runmanager.tables.cells import cell
@@ -119,16 +119,18 @@ def _settings(runs: pd.DataFrame, ranking: Ranking, settings: Sequence[Setting])
 def of_table(rows: pd.DataFrame, goals: Sequence[Goal] = (), n: int | None = None, *notes: str) -> View:
     """Show rows in their order, without the columns that are the same in all of them."""
     metrics, params = [goal.metric for goal in goals], hyperparameters_of(rows)
-    # of pairs or effects, what was computed is kept
-    may_go = [*rows] if "run" in rows or not isinstance(rows, Finding) else params
+    is_computed = isinstance(rows, Finding) and "run" not in rows  # of settings, pairs or effects
+    may_go = params if is_computed else [*rows]
     same = {name: values[0] for name in may_go if len(values := numbered(rows[name])[1]) == 1}
     kept = ("run", REPEATS, *metrics)
     whole = [name for name in rows if len(rows) == 1 or name not in same or name in kept]
     beside_goal = companion(metrics[0], metrics_of(rows)) if metrics else ""
     ahead = [*_LEADING, *params, *metrics, beside_goal, *((_TIME, "status") if metrics else ())]
-    measured = [name for name in metrics_of(rows) if name not in (*ahead, *LEADING[2:], RUNS)]
+    measured = [name for name in metrics_of(rows) if name not in (*ahead, *LEADING[2:])]
+    if isinstance(rows, Finding):  # a table of `best` is in the order of columns that are no metrics of a run
+        measured = [name for name in map(str, rows) if is_computed or name.startswith(KEPT)] + measured
     means = [name for name in measured if name.endswith(" mean")]  # of `best` and `pareto`
-    main = [*ahead, *measured, _TIME, "status", "error"]
+    main = [name for name in (*ahead, *measured, _TIME, "status", "error") if name != RUNS]
     order = [name for name in dict.fromkeys([*main, *rows]) if name in whole]
     silent = COLUMNS - {"status", "epochs"}
     dropped = {str(name): cell(same[name]) for name in same if name not in order and name not in silent}
