@@ -4,6 +4,7 @@ The functions take the table of `load_runs`, or rows of it. Only completed runs 
 """
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -48,8 +49,8 @@ def effects(
         correlation ratio.
 
         In a complete grid the fractions add up to at most 1; the rest is chance, or interactions of axes. If
-        combinations are missing, axes can be correlated and explain the same variation, so the sum can exceed
-        1. An axis with more values explains more, also by chance.
+        combinations are missing, or some have more runs than others, axes can be correlated and explain the
+        same variation, so the sum can exceed 1. An axis with more values explains more, also by chance.
 
         An axis of a sample or a search, in which hardly any value occurs twice, is cut into five ranges with
         equally many settings; a value in many settings leaves fewer ranges. It has a row per range;
@@ -58,7 +59,7 @@ def effects(
         Repeat axes have no rows. With repeat axes, each setting counts once, by its mean over the repeats; `n`
         is the number of settings with the value. `low` and `high` are the 95 % interval of the mean of these
         settings, by the standard deviation between repeats, pooled over these settings. `sentence` names the
-        result, and says if combinations are missing.
+        result, and says if the fractions may overlap.
 
     Raises:
         InvalidArgumentError: `goal` names no column of numbers, `repeats` names no hyperparameter, or `goal`
@@ -105,12 +106,16 @@ def effects(
     tables.sort(key=lambda table: -table["explained"].iloc[0])
     table = pd.concat(tables, ignore_index=True)[columns] if tables else pd.DataFrame(columns=columns)
     table.attrs = {}
-    combinations = set(zip(*(codes.tolist() for codes in parts), strict=True))
-    is_complete = not parts or len(combinations) == math.prod(len(set(codes.tolist())) for codes in parts)
+    counts = Counter(zip(*(codes.tolist() for codes in parts), strict=True))
+    is_complete = len(counts) == math.prod(len(set(codes.tolist())) for codes in parts)
+    is_balanced = len(parts) < 2 or (is_complete and len({*counts.values()}) < 2)  # noqa: PLR2004
+    overlap = (
+        "combinations are missing or unequal in number, so the shares overlap and may add up to more than 1"
+    )
     return with_sentence(
         table,
         f"explained: the share of the variation of {value} that each axis explains",
-        "" if is_complete else "combinations are missing, so the shares overlap and may add up to more than 1",
+        "" if is_balanced else overlap,
         "" if tables else "no hyperparameter varies",
         assumption(averaged) if is_assumed else "",
     )

@@ -165,6 +165,17 @@ def test_a_front_of_means_shows_both_goals_where_not_all_columns_fit():
     assert "size mean</th>" in page
 
 
+@pytest.mark.parametrize(("further", "overlaps"), [([], False), ([(1, 1), (2, 2)], True), ([(3, 3)], True)])
+def test_effects_say_where_axes_may_explain_the_same_variation(further, overlaps):
+    pairs = [(1, 1), (1, 2), (2, 1), (2, 2), *further]
+    rows = [{"lr": lr, "wd": wd, "f1": lr + wd} for lr, wd in pairs]
+
+    found = effects(table(rows, ("lr", "wd"), repeats=()), "f1")
+
+    assert (found.drop_duplicates("axis")["explained"].sum() > 1.001) == overlaps
+    assert ("the shares overlap" in found.sentence) == overlaps
+
+
 # The verdict
 
 
