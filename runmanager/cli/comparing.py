@@ -99,7 +99,7 @@ def compare_command(
     from runmanager.answers.show import of_table
     from runmanager.tables.one_run import find_run
 
-    axis, paths = _axis_and_folders(axis, folders)
+    axis, paths = _axis_and_folders(axis, folders, is_sure=base is not None)
     if base is not None and not paths and not _is_condition(base):
         paths = [find_run(Path(base))[0]]
     goals = [goal] if goal else None
@@ -115,7 +115,9 @@ def compare_command(
     return Answer(show, partial(rows_to_json, pairs, rows))
 
 
-def _axis_and_folders(axis: str | None, folders: list[Path] | None) -> tuple[str | None, list[Path]]:
+def _axis_and_folders(
+    axis: str | None, folders: list[Path] | None, *, is_sure: bool = False
+) -> tuple[str | None, list[Path]]:
     """Separate the folders from the axis: the first or last word, if it is a name and no existing path."""
     words = [] if axis is None else [axis, *map(str, folders or ())]
 
@@ -124,7 +126,7 @@ def _axis_and_folders(axis: str | None, folders: list[Path] | None) -> tuple[str
         return is_name and not exists if is_sure else is_name or not exists
 
     axis = None
-    if words and is_axis(words[0], is_sure=len(words) == 1):
+    if words and is_axis(words[0], is_sure=is_sure or len(words) == 1):
         axis = words.pop(0)
     elif words and is_axis(words[-1], is_sure=True):
         axis = words.pop()

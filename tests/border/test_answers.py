@@ -756,11 +756,13 @@ def test_the_base_of_an_ablation_may_be_a_run_of_the_page(tmp_path):
     assert "worse" in text
 
 
-def test_an_axis_and_a_base_are_two_questions(tmp_path):
+def test_an_axis_and_a_base_are_two_questions_but_a_folder_is_no_axis(tmp_path, monkeypatch):
     execute(tmp_path, {"norm": [1, 2]}, lambda run: {"f1": run.norm})
+    monkeypatch.chdir(tmp_path)
 
     answer = command("compare", "norm", "--base", tmp_path / "e/1")
 
+    assert command("compare", "e", "e", "--base", "e/1").code == 0
     assert answer.code == 2
     assert "two questions" in answer.err
 
