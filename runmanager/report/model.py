@@ -200,7 +200,7 @@ def runs_of_table(table: pd.DataFrame) -> dict[str, list[RunResult]]:
         results = experiments.setdefault(str(row.get("experiment", "")), [])
         values = {name: row[name] for name in params if not is_missing(row[name])}
         metrics = {name: float(row[name]) for name in numbers if not is_missing(row[name])}
-        number = len(results) + 1
+        number = row["run"] if isinstance(row.get("run"), int) else len(results) + 1
         folder = RunFolder(Path(os.devnull, str(number)), number, str(number), values)
         error = row["error"] if isinstance(row.get("error"), str) else ""
         status = Status(row.get("status", Status.COMPLETED))

@@ -226,8 +226,8 @@ def _read(
     else:
         data, damaged = _read_folders(path, goal, repeats)
     if base is not None:
-        first = goal if isinstance(goal, str | None) else goal[0]
-        against = show(compare(data.runs, None, first, base=base, repeats=list(data.ranking.repeats)))
+        decides = str(data.goal) if data.order else None
+        against = show(compare(data.runs, None, decides, base=base, repeats=list(data.ranking.repeats)))
         data = replace(data, against=against._repr_html_())
     return data, damaged
 
