@@ -188,7 +188,8 @@ class Ranking:
         ranked = self.settings or self.all_settings
         ended = varying([setting.params for setting in self.all_settings if setting.number or setting.lost])
         names = [name for name in (ranked[0].params if ranked else ()) if name != "device" or name in ended]
-        return [name for name in names if not all(is_missing(setting.params[name]) for setting in ranked)]
+        values = {name: [setting.params[name] for setting in ranked] for name in names}
+        return [name for name in names if None in values[name] or not all(map(is_missing, values[name]))]
 
     @cached_property
     def labels(self) -> list[str]:
@@ -710,6 +711,7 @@ def mean_of(numbers: Sequence[float]) -> float:
         mean = math.fsum(numbers) / len(numbers)
     except (OverflowError, ZeroDivisionError):
         return math.nan
+    mean = min(max(mean, min(numbers)), max(numbers))  # the quotient of equal numbers may be another number
     # a mean that is only rounding, such as the mean of 0.1, 0.2 and -0.3
     return 0.0 if abs(mean) < _ROUNDING * max(map(abs, numbers)) else mean
 

@@ -92,7 +92,7 @@ def _next_step(contest: Contest, rivals: Sequence[int]) -> str:
         text += f"; a verdict needs at least {first} {unit}s"
     if more <= _WORTH_SAYING:
         text += f"; such a lead takes about {lead.n + more:.0f} in half of the cases ({more:.0f} more)"
-    elif lead.n >= first:
+    elif lead.n >= first and not lead.is_constant:  # equal differences never decide
         text += f"; more than {_WORTH_SAYING} more {unit}s are needed"
     return text
 

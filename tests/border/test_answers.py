@@ -118,6 +118,21 @@ def test_means_that_differ_by_rounding_are_a_tie_and_both_are_named():
     assert "lr=0.1" in caption
 
 
+def test_equal_repeats_have_exactly_their_value_and_no_spread():
+    ranked = best(table([{"lr": 0.1, "seed": seed, "f1": 0.2} for seed in range(3)]))
+
+    assert ranked[["f1 mean", "f1 std"]].iloc[0].tolist() == [0.2, 0]
+
+
+def test_none_is_named_as_the_value_of_the_best_setting_where_the_other_value_failed(tmp_path):
+    def scores(run):
+        return {"f1": run.seed} if run.clip is None else {}["clip"]
+
+    execute(tmp_path, {"clip": [None, 1.0], "seed": [1, 2]}, scores, repeats="seed")
+
+    assert "clip=None has f1" in command("list", tmp_path / "e").err
+
+
 def test_statuses_of_other_tools_are_understood():
     rows = [{"params.lr": lr, "metrics.f1": lr, "status": status}
             for lr, status in ((0.1, "FINISHED"), (0.2, "FAILED"), (0.3, "RUNNING"))]  # fmt: skip
@@ -784,6 +799,12 @@ def test_a_base_is_written_as_values_alone(tmp_path):
 
     assert (answer.code, "Traceback" in answer.err) == (2, False)
     assert "'norm<'" in answer.err
+
+
+def test_differences_that_are_all_equal_foretell_no_number_of_repeats():
+    rows = [{"lr": lr, "seed": seed, "f1": lr + seed} for lr in (1, 2) for seed in range(8)]
+
+    assert "more than" not in str(verdict(table(rows)))
 
 
 def test_folds_that_are_still_to_come_are_waited_for():
