@@ -55,7 +55,7 @@ def git_commit() -> str:
 @functools.cache
 def command(words: tuple[str, ...]) -> str:
     """Return a command line; values that an argument names as secret are left out."""
-    parts, is_hidden = [Path(word).name for word in words[:1]], False
+    parts, is_hidden = [Path(word).name for word in words[:1] if word], False
     for word in words[1:] if not {*parts} & _HOSTS else ():
         flag, sign, _ = word.partition("=")
         is_secret = bool((sign or flag.startswith("-")) and _SECRET.search(flag))

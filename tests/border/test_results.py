@@ -406,9 +406,11 @@ def test_the_files_are_those_that_are_documented(tmp_path):
 
 @pytest.mark.parametrize(
     ("arguments", "command"),
-    [(["/home/me/train.py", "--token=secret"], "train.py"), (["-c"], "-c"), ([""], ""), ([], "")],
+    [(["/home/me/train.py", "--token=secret"], "train.py --token=..."), (["-c"], "-c"), ([""], ""), ([], "")],
 )
-def test_the_command_is_the_program_without_its_arguments(tmp_path, monkeypatch, arguments, command):
+def test_the_command_is_the_program_with_its_arguments_but_without_secrets(
+    tmp_path, monkeypatch, arguments, command
+):
     monkeypatch.setattr(sys, "argv", arguments)
 
     start, *_ = reading.lines(write(tmp_path, {"lr": 0.1}) / "attempt-1.jsonl")

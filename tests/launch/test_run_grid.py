@@ -2,7 +2,6 @@ import errno
 import importlib
 import os
 import signal
-import sys
 from typing import Any
 
 import pytest
@@ -188,10 +187,10 @@ def test_what_runs_change_in_the_process_of_an_executor_that_says_so_is_no_chang
         pass
 
     Here.is_in_process = is_in_process
-    (tmp_path / "noting.py").write_text(NOTING)
+    name = f"noting_{is_in_process}"
+    (tmp_path / f"{name}.py").write_text(NOTING)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "noting", raising=False)
-    train = importlib.import_module("noting").train
+    train = importlib.import_module(name).train
 
     for _ in range(2):
         outcome = run_grid(LRS, train, experiment="exp", root=tmp_path, executor=Here(), display=False)
