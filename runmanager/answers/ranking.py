@@ -427,14 +427,15 @@ def _by_column(runs: pd.DataFrame, given: object) -> Goal:
 def own_goals(runs: pd.DataFrame) -> list[Goal]:
     """Return the goals of the experiments, else the metric of ``keep=``, else a metric chosen by its name."""
     noted = {name: [*map(parse_goal, each)] for name, each in of_experiments(runs, GOALS).items() if each}
-    goals = {name: each for name, each in noted.items() if not each[0].metric.startswith(KEPT)}
+    goals = {name: each for name, each in noted.items() if each[1:] or not each[0].metric.startswith(KEPT)}
     done = runs[runs["status"] == Status.COMPLETED] if "status" in runs else runs
     rows = runs if done.empty else done
     names = [name for name in metrics_of(runs) if runs.empty or not rows[name].isna().all()]
     if not goals:
         kept = {Goal(each[0].metric.removeprefix(KEPT), each[0].sign) for each in noted.values()}
         goal = kept.pop() if len(kept) == 1 else None
-        goal = goal if goal and goal.metric in names else default_goal(names)
+        is_there = goal and (goal.metric in names or f"{KEPT}{goal.metric}" in rows.dropna(axis=1, how="all"))
+        goal = goal if is_there else default_goal(names)
         return [_by_column(runs, goal)] if goal else []
     if len({each[0] for each in goals.values()}) > 1:
         texts = printable(", ".join(f"{name} has {each[0]}" for name, each in goals.items()))

@@ -176,6 +176,16 @@ def test_what_pandas_drops_is_asked_for_in_one_sentence(runs, kind):
     assert best(named)["lr"].iloc[-1] == 0.01
 
 
+@pytest.mark.parametrize("goal", ["max:kept f1", ["max:kept f1", "min:loss"]])
+def test_a_goal_may_be_the_value_of_the_kept_weights_alone(goal):
+    table = frame().rename(columns={"f1": "kept f1"}).assign(loss=frame()["f1"])
+
+    runs = load_table(table, hyperparameters=["lr"], repeats="seed", goal=goal)
+
+    assert best(runs)["lr"].iloc[0] == 0.1
+    assert [str(each) for each in ranking_of(runs).goals] == ([goal] if isinstance(goal, str) else goal)
+
+
 def test_hyperparameters_in_the_index_are_asked_back(runs):
     for table in (runs.groupby(["lr", "seed"]).first(), runs.set_index("lr")):
         with pytest.raises(InvalidArgumentError, match=r"'lr' is in the index: give runs.reset_index\(\)"):
