@@ -47,6 +47,7 @@ _KEY = re.compile(r"((?i:key|token|secret|pass|auth|credential|url|://)|[^\s,'\"
 _CLOCK = re.compile(
     r"\b(time(_ns)?|perf_counter|monotonic|now|today|utcnow|strftime|ctime|localtime|uuid[14]|getpid|urandom"
     r"|token_\w+|mkdtemp|mkstemp|gettempdir|TemporaryDirectory|NamedTemporaryFile)\("
+    r"|\bdefault_factory=[\w.]*(time|now|today|uuid[14])\b"
 )
 _RANDOM = re.compile(
     r"\b(rand(n|int|perm)?|rand(n|int)?_like|random|normal|uniform|choices?|shuffle|sample|permutation|integers"
@@ -132,6 +133,9 @@ class Source:
             # self.n = n takes nothing from self
             words = {*re.findall(r"\w+", text)} - {name for name, part in targets if part}
             causes = {why for word in words for why in self.fresh(word).values()}
+            for name in {name for name, part in targets if part}:  # but self.n = self.t does
+                fresh = self.fresh(name)
+                causes |= {fresh[item] for item in re.findall(rf"\b{name}\.(\w+)", text) if item in fresh}
             why = _CLOCKS if _CLOCK.search(text) else ""
             if _UNSEEDED in causes or (_RANDOM.search(text) and not self.is_seeded):
                 why = _UNSEEDED
@@ -226,11 +230,12 @@ class Reached:
             return
         self.seen.add(key)
         self._alive.append(value)
-        root, source = home or ("", _NOWHERE)
-        fresh, items = source.fresh(root), _items(value)
+        (root, source), self.blind = home or ("", _NOWHERE), set()
+        fresh, items = source.fresh(root), self._lasting(type(value), _items(value))
+        is_partly = bool(self.blind)
         if not items or "" in fresh:
             items = {"": value}
-        elif attribute in items:
+        elif attribute in items and not hasattr(dict, attribute):
             items = {attribute: items[attribute]}
         else:
             _add(self.values, name, f"{type(value).__name__}({', '.join(items)})")
@@ -253,7 +258,7 @@ class Reached:
             _add(self.values, label, text)
             if blind - {_CLOCKS}:
                 self.named[label] = ", ".join(sorted(blind))
-            if blind or _is_code(value):  # step = scaled(step, 2)
+            if blind or is_partly or _is_code(value):  # step = scaled(step, 2)
                 # args.folder = f"runs/{time()}" says nothing about the rest of args
                 nodes = [node for node, part in statements if part == item or not (why and item)]
                 self.read_source(self.statements, root, nodes, source)
@@ -317,7 +322,7 @@ class Reached:
             self.blind = set()
         if type(value) in _PLAIN:  # most objects of a long value
             return repr(value)
-        if _is_code(value):
+        if isinstance(value, _CODE) or (_is_code(value) and not scope_of(type(value))):
             part = inspect.unwrap(value)
             self._waiting += [value, part]
             return part.__qualname__ if scope_of(part) else full_name(part)
@@ -353,7 +358,7 @@ class Reached:
             return str(value)
         if full_name(kind) == "torch.device":
             return "device"  # any
-        if hasattr(kind, "untyped_storage") or hasattr(kind, "__array_interface__"):
+        if _is_array(value):
             return self._array(value, depth)
         if kind is dict:
             texts = [f"{self.text(key, depth)}: {self.text(item, depth)}" for key, item in value.items()]
@@ -362,20 +367,27 @@ class Reached:
         else:
             reduce = copyreg.dispatch_table.get(kind)
             reduced: Any = reduce(value) if reduce else value.__reduce_ex__(4)
-            fresh = () if self.is_exact else fresh_attributes(kind)
             texts = []
             for part in [reduced] if isinstance(reduced, str) else reduced:
                 content = [*part] if hasattr(type(part), "__next__") else part
                 if type(part) is dict:
-                    content = {name: item for name, item in part.items() if name not in fresh}
+                    content = self._lasting(kind, part)
                 texts.append(self.text(content, depth))
             # of an object of a library, a lock hides the rest
-            if self.blind - {"weights", "size"} and not scope_of(kind):
+            if self.blind - {"weights", "size", _CLOCKS} and not scope_of(kind):
                 raise TypeError
         if kind in (set, frozenset):
             texts.sort()
         opening, closing = _BRACKETS.get(kind, (f"{self.text(kind, depth)}(", ")"))
         return f"{opening}{', '.join(texts)}{closing}"
+
+    def _lasting(self, kind: type, items: dict[Any, Any]) -> dict[Any, Any]:
+        """Return the attributes that do not differ at each start; arrays of data= count all the same."""
+        fresh = () if self.is_exact else fresh_attributes(kind)
+        left_out = {name for name in fresh if name in items and not (self.is_data and _is_array(items[name]))}
+        self.blind |= {_CLOCKS} if left_out else set()
+        left_out |= {"__doc__", "__annotations__"}  # of a function that an object wraps
+        return {name: item for name, item in items.items() if name not in left_out}
 
     def _array(self, value: Any, depth: int) -> str:
         kind = f"{type(value).__name__}({value.dtype}, {list(value.shape)}"
@@ -426,12 +438,12 @@ def fresh_attributes(kind: Any) -> set[str]:
     """Return the attributes that the user's class assigns from a clock, a process id or random numbers."""
     attributes: set[str] = set()
     for base in getattr(kind, "__mro__", ()):
-        source = scope_of(base)
+        source, of_class = scope_of(base), {*vars(base), *getattr(base, "__dataclass_fields__", ())}
         for node in source.definitions.get(base.__name__, ()) if source else ():
             inner = Source({}, ast.walk(node))
             for name in inner.bindings:
                 if fresh := inner.fresh(name):
-                    attributes |= {*fresh, *({name} & vars(base).keys())}
+                    attributes |= {*fresh, *({name} & of_class)}
     return attributes
 
 
@@ -520,10 +532,13 @@ def _items(value: Any) -> dict[str, Any]:
         with contextlib.suppress(Exception):  # what pickle refuses
             match value.__reduce_ex__(4):
                 case (_, (_,), dict() as state, None, None) | (_, (), dict() as state):
-                    fresh = fresh_attributes(kind)
-                    items = {name: item for name, item in state.items() if name not in fresh}
+                    items = state
     is_named = len(items) <= _MOST_ITEMS and all(isinstance(name, str) for name in items)
     return items if is_named else {}
+
+
+def _is_array(value: Any) -> bool:
+    return hasattr(type(value), "untyped_storage") or hasattr(type(value), "__array_interface__")
 
 
 def _is_code(value: Any) -> bool:

@@ -49,6 +49,14 @@ def other(x):
 """
 READS = "def train(run, manager):\n    step(run, manager, {})\n"
 X = READS.format("X")
+NOISY = (
+    "class Noisy(Own):\n    def __init__(self, n):\n        self.x = torch.randn(n, 3)\n"
+    "        self.y = self.x.sum(1)\n"
+)
+WRAPPED = (
+    "class Wrap:\n    def __init__(self, f, n):\n        functools.update_wrapper(self, f)\n"
+    "        self.n = n\n"
+)
 FOCAL = "def focal(x):\n    return x + 'v1'\n"
 AGAIN = {  # program; "v1" becomes "v2"
     "S1 function": f"{FOCAL}GRID = {{'loss': [focal]}}\n" + READS.format("run.loss"),
@@ -82,6 +90,12 @@ AGAIN = {  # program; "v1" becomes "v2"
     "wrapper of a library": READS.format("'v1'") + "library = {'__name__': 'library'}\n"
     "exec('def wrap(f):\\n    return lambda run, manager: f(run, manager)', library)\n"
     "train = library['wrap'](train)\n",
+    "size of a random dataset": f"{NOISY}X = [DataLoader(Noisy(len('v1' * int('v1'[1]))))]\n{X}",
+    "size of random data": f"{NOISY}torch.manual_seed(0)\nX = DATA = Noisy(len('v1' * int('v1'[1])))\n{X}",
+    "argument named as a random number": "class N:\n    def draw(self):\n        n = random.random()\n"
+    "    def __init__(self, n):\n        self.n = n\nX = N('v1')\n" + X,
+    "item named as a method": "X = {'items': 1, 'n': 'v1'}\n" + READS.format("X.items()"),
+    "wrapping object in a list": f"{WRAPPED}def f():\n    pass\nX = [Wrap(f, 'v1')]\n{X}",
     "long data": "X = DATA = [0] * 1_000_001 + ['v1']\n" + READS.format("1"),
 }  # fmt: skip
 SAID = {  # nothing is executed again, and the line has this text
@@ -118,6 +132,11 @@ NONE = {
     "X.out = f'{time.time()}'\n# v1\n" + READS.format("X.lr, X"),
     "name in a text": "class N:\n    pass\nX = N()\nX.n, X.other = 1, 'v1'\n"
     + READS.format("'X', dict(X=X.n)"),
+    "computed from random attributes": f"{NOISY}X = Noisy(10)\n# v1\n{X}",
+    "clock of a data class": "@dataclasses.dataclass\nclass N:\n    n: int = 1\n    start: float = "
+    "dataclasses.field(default_factory=lambda: time.time())\n    end: float = "
+    "dataclasses.field(default_factory=time.time)\nX = N()\n# v1\n" + X,
+    "docstring of a wrapped function": f"{WRAPPED}def f():\n    'v1'\nX = Wrap(f, 1)\n{X}",
     "clock in a state": "class N:\n    def __init__(self):\n        self.start = time.time()\n"
     "    def __getstate__(self):\n        return {**vars(self)}\nX = N()\n# v1\n" + X,
 }
