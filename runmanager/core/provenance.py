@@ -15,7 +15,7 @@ from pathlib import Path
 from runmanager import __version__
 from runmanager.core import files
 
-_SECRET = re.compile(r"(key|token|auth|pwd)$|secret|passw|credential", re.IGNORECASE)
+_SECRET = re.compile(r"(key|token|auth|pwd|pass)$|secret|passw|passphrase|bearer|credential", re.IGNORECASE)
 _HOSTS = {"ipykernel_launcher.py", "default_worker.py"}  # of a notebook and of Ray: their arguments say nothing
 _LONGEST = 2000  # maximum number of characters of a command
 

@@ -330,11 +330,12 @@ def test_a_command_names_both_ways_to_execute_failed_runs_again(tmp_path, capsys
 @pytest.mark.parametrize("executor", ["inline", "lanes"])
 def test_the_command_is_recorded_with_its_arguments_but_not_with_secrets(tmp_path, monkeypatch, executor):
     words = ["--lr", "0.1", "--hf-token", "abc", "--api-key=def", "--tokens", "7", "http://me:pw@host/x"]
+    words += ["--pass", "ghi"]
     monkeypatch.setattr("sys.argv", ["/home/me/train.py", *words])
 
     start(tmp_path, "", failing, constants=[], executor=executor)
 
     shown = command("show", tmp_path / "e/1").out
-    line = "train.py --lr 0.1 --hf-token ... --api-key=... --tokens 7 http://...@host/x"
+    line = "train.py --lr 0.1 --hf-token ... --api-key=... --tokens 7 http://...@host/x --pass ..."
     assert f"{line}\n" in shown
-    assert not {"abc", "def", "me:pw"} & set(shown.split())
+    assert not {"abc", "def", "me:pw", "ghi"} & set(shown.split())
