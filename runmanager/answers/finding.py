@@ -10,7 +10,7 @@ class Finding(pd.DataFrame):
     """A table with a sentence on what it shows; its rows and columns keep the sentence.
 
     Attributes:
-        sentence: What the table shows, in one line; "" for a table that was computed from it by pandas.
+        sentence: What the table shows, in one line; "" for a table that pandas joined from several.
     """
 
     _metadata = ["sentence"]  # noqa: RUF012 - pandas copies these attributes

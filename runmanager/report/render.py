@@ -285,7 +285,7 @@ def render(data: ReportData, damaged: Sequence[str] = (), seconds: float | None 
         causes=sections.causes(data),
         shared=text.shared_sentence(data),
         basis=text.basis(data),
-        left=text.left_sentence(data.answers, is_over=seconds is None),
+        left=text.left_sentence(data.answers, is_over=seconds is None and not data.is_foreign),
         differences=data.differences,
         seconds=seconds,
         number=_number_cell,

@@ -749,13 +749,16 @@ def test_a_page_of_an_exported_table_ranks_as_the_experiment_does(tmp_path):
 
 
 def test_a_page_of_rows_keeps_the_numbers_of_their_runs_and_their_goal(tmp_path):
-    execute(tmp_path, {"lr": [1, 2, 3]}, lambda run: {"f1": run.lr, "loss": 1 / run.lr}, goal="max:f1")
+    execute(tmp_path, {"lr": [1, 2, 3, 4]}, lambda run: {"f1": run.lr, "loss": 1 / run.lr}, goal="max:f1")
     runs = load_runs(tmp_path)
+    rows = runs[runs["lr"] > 1].assign(status=["completed", "completed", "interrupted"])
 
-    page = text_of(parse(write_report(runs[runs["lr"] > 1], tmp_path / "page.html", base={"lr": 2})))
+    page = text_of(parse(write_report(rows, tmp_path / "page.html", base={"lr": 2})))
 
     assert "Run 3 (lr=3) is best: f1 3" in page
     assert "f1 of each setting against lr=2" in page
+    assert "1 of 3 runs is left to execute." in page
+    assert "the same command" not in page
 
 
 def test_a_page_needs_a_row_per_run(tmp_path):
