@@ -19,6 +19,12 @@ from runmanager.core.loaders import draws_in_workers
 from runmanager.core.wording import listed
 from runmanager.user_code import is_users_file, user_level
 
+# every checkpoint has the states of these generators
+_GLOBAL = (
+    torch.default_generator,
+    random.seed.__self__,  # type: ignore[attr-defined]  # a bound method
+    np.random.get_state.__self__,  # type: ignore[attr-defined]  # as above
+)
 _OPEN = (list, tuple, dict, FunctionType, ModuleType, DataLoader, Dataset, Sampler)
 _MOST, _MOST_ITEMS, _MOST_NUMBERS = 10_000, 64, 2**20
 
@@ -66,7 +72,7 @@ class Unsaved:
 
     def _reached(self, variables: Iterable[tuple[str, Any]], saved: Iterable[Any]) -> Iterator[tuple[str, Any]]:
         """Yield generators, iterators, and what may have numbers of a loader, with their names."""
-        seen, queue = {id(torch.default_generator), *map(id, saved)}, [*variables]
+        seen, queue = {*map(id, (*_GLOBAL, *saved))}, [*variables]
         for name, value in queue:
             if id(value) in seen or len(seen) > _MOST:
                 continue

@@ -53,7 +53,7 @@ def generator():
 
 
 LOADERS = {
-    "global": lambda: DataLoader(DATA, 4, shuffle=True),
+    "NumPy's global generator": lambda: DataLoader(DATA, 4, shuffle=True),
     "own generator": lambda: DataLoader(DATA, 4, shuffle=True, generator=generator()),
     "own sampler": lambda: DataLoader(DATA, 4, sampler=RandomSampler(DATA, generator=generator())),
     "TensorLoader": lambda: TensorLoader(ImageTensors(IMAGES, LABELS), 4),
@@ -437,6 +437,16 @@ class Weighted(Noisy):
         return torch.full((4,), self.weights[index])
 
 
+class Global(Noisy):
+    """Keeps NumPy's generator, as sklearn.utils.check_random_state(None) returns it."""
+
+    def __init__(self):
+        self.rng = np.random.mtrand._rand
+
+    def __getitem__(self, index):
+        return torch.full((4,), 0 * self.rng.normal())
+
+
 class Ordered(torch.utils.data.Sampler[int]):
     """Draws an order by the number of the epoch."""
 
@@ -473,6 +483,7 @@ def forever(loader):
 
 # what a loop uses -> its loader, a second one, and the names that are said, "" if it is resumed exactly
 UNSAVED: dict[str, Any] = {
+    "NumPy's global generator": lambda: (DataLoader(Global(), 4), None, ""),
     "a generator of a module": lambda: (DataLoader(Drawing(), 4), None, "PYTHON"),
     "a generator in a function": lambda: (
         DataLoader(Noisy(), 4, collate_fn=noise(np.random.default_rng(1))), None, "collate_fn.rng",
