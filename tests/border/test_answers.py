@@ -755,7 +755,7 @@ def test_a_page_of_rows_keeps_the_numbers_of_their_runs_and_their_goal(tmp_path)
 
     page = text_of(parse(write_report(rows, tmp_path / "page.html", base={"lr": 2})))
 
-    assert "Run 3 (lr=3) is best: f1 3" in page
+    assert "Run 3 (lr=3) is best so far: f1 3" in page
     assert "f1 of each setting against lr=2" in page
     assert "1 of 3 runs is left to execute." in page
     assert "the same command" not in page
