@@ -161,9 +161,9 @@ def test_pairs_are_made_repeat_by_repeat_and_what_is_left_out_is_counted(runs):
 
 def test_a_value_that_failed_in_one_setting_leaves_the_pairs_of_the_others():
     rows = [(0.1, 8, 0.5), (0.2, 8, 0.6), (0.3, 8, 0.7), (0.1, 16, math.nan), (0.2, 16, 0.8), (0.3, 16, 0.9)]
+    rows.append((0.1, 32, math.nan))  # it has no partner
     runs = pd.DataFrame(rows, columns=["lr", "width", "accuracy"])
-    runs["status"] = ["completed"] * 3 + ["diverged"] + ["completed"] * 2
-    runs.loc[6] = [0.1, 32, math.nan, "failed"]  # it has no partner
+    runs["status"] = ["completed"] * 3 + ["diverged"] + ["completed"] * 2 + ["failed"]
     runs.attrs[HYPERPARAMETERS] = ["lr", "width"]
 
     pairs = compare(runs, "lr")

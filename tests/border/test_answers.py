@@ -126,7 +126,9 @@ def test_equal_repeats_have_exactly_their_value_and_no_spread():
 
 def test_none_is_named_as_the_value_of_the_best_setting_where_the_other_value_failed(tmp_path):
     def scores(run):
-        return {"f1": run.seed} if run.clip is None else {}["clip"]
+        if run.clip:
+            raise ValueError("its loss is NaN")
+        return {"f1": run.seed}
 
     execute(tmp_path, {"clip": [None, 1.0], "seed": [1, 2]}, scores, repeats="seed")
 
