@@ -231,7 +231,8 @@ class Reached:
         self.seen.add(key)
         self._alive.append(value)
         (root, source), self.blind = home or ("", _NOWHERE), set()
-        fresh, items = source.fresh(root), self._lasting(type(value), _items(value))
+        fresh, items = source.fresh(root), _items(value)
+        items = items and self._lasting(type(value), items)
         is_partly = bool(self.blind)
         if not items or "" in fresh:
             items = {"": value}
@@ -358,7 +359,7 @@ class Reached:
             return str(value)
         if full_name(kind) == "torch.device":
             return "device"  # any
-        if _is_array(value):
+        if hasattr(kind, "untyped_storage") or hasattr(kind, "__array_interface__"):
             return self._array(value, depth)
         if kind is dict:
             texts = [f"{self.text(key, depth)}: {self.text(item, depth)}" for key, item in value.items()]
@@ -370,7 +371,7 @@ class Reached:
             texts = []
             for part in [reduced] if isinstance(reduced, str) else reduced:
                 content = [*part] if hasattr(type(part), "__next__") else part
-                if type(part) is dict:
+                if type(part) is dict and ("__doc__" in part or scope_of(kind)):
                     content = self._lasting(kind, part)
                 texts.append(self.text(content, depth))
             # of an object of a library, a lock hides the rest
@@ -384,7 +385,9 @@ class Reached:
     def _lasting(self, kind: type, items: dict[Any, Any]) -> dict[Any, Any]:
         """Return the attributes that do not differ at each start; arrays of data= count all the same."""
         fresh = () if self.is_exact else fresh_attributes(kind)
-        left_out = {name for name in fresh if name in items and not (self.is_data and _is_array(items[name]))}
+        left_out = {name for name in fresh if name in items}
+        if self.is_data:
+            left_out = {name for name in left_out if not hasattr(items[name], "nbytes")}
         self.blind |= {_CLOCKS} if left_out else set()
         left_out |= {"__doc__", "__annotations__"}  # of a function that an object wraps
         return {name: item for name, item in items.items() if name not in left_out}
@@ -535,10 +538,6 @@ def _items(value: Any) -> dict[str, Any]:
                     items = state
     is_named = len(items) <= _MOST_ITEMS and all(isinstance(name, str) for name in items)
     return items if is_named else {}
-
-
-def _is_array(value: Any) -> bool:
-    return hasattr(type(value), "untyped_storage") or hasattr(type(value), "__array_interface__")
 
 
 def _is_code(value: Any) -> bool:
