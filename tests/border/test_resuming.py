@@ -53,7 +53,7 @@ def generator():
 
 
 LOADERS = {
-    "NumPy's global generator": lambda: DataLoader(DATA, 4, shuffle=True),
+    "global": lambda: DataLoader(DATA, 4, shuffle=True),
     "own generator": lambda: DataLoader(DATA, 4, shuffle=True, generator=generator()),
     "own sampler": lambda: DataLoader(DATA, 4, sampler=RandomSampler(DATA, generator=generator())),
     "TensorLoader": lambda: TensorLoader(ImageTensors(IMAGES, LABELS), 4),
