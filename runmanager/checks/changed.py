@@ -197,7 +197,8 @@ class Reached:
     source: dict[str, str] = field(default_factory=dict)
     named: dict[str, str] = field(default_factory=dict)  # what is not compared -> why
     texts: dict[int, str] = field(default_factory=dict)
-    blind: set[str] = field(default_factory=set)  # reasons why parts of the present value are not compared
+    blinds: dict[int, set[str]] = field(default_factory=dict)  # reasons why parts of a value are not compared
+    blind: set[str] = field(default_factory=set)  # those of the present value
     _alive: list[Any] = field(default_factory=list)  # objects whose ids must not be used again
     _waiting: list[Any] = field(default_factory=list)
 
@@ -330,6 +331,7 @@ class Reached:
         if isinstance(value, types.MethodType):
             self.text(value.__func__, depth + 1)
         if id(value) in self.texts:
+            self.blind |= self.blinds.get(id(value), set())
             return self.texts[id(value)]
         self._alive.append(value)
         blind, self.blind, self.texts[id(value)] = self.blind, set(), "..."
@@ -340,9 +342,8 @@ class Reached:
             self.blind.add("size" if is_container else type(value).__name__)
             text = f"<{full_name(type(value))} of {len(value) if is_container else 1}>"
         self.texts[id(value)] = text = text if len(text) <= _MOST_TEXT else short_hash(text)
-        if self.blind:
-            del self.texts[id(value)]  # to be named wherever it occurs
-        self.blind |= blind
+        self.blinds[id(value)] = self.blind  # to be named wherever it occurs
+        self.blind = self.blind | blind
         return text
 
     def _content(self, value: Any, depth: int) -> str:  # noqa: C901 - one for each kind of value

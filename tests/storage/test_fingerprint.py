@@ -1,3 +1,6 @@
+import threading
+import types
+
 import numpy as np
 import pytest
 import torch
@@ -467,3 +470,14 @@ def test_what_may_be_a_key_is_not_written_in_clear(load, code):
 
     assert "12345abc" not in str({name: texts for name, texts in kinds.items() if name != "values"})
     assert "PASS" in code or "12345abc" not in str(kinds)
+
+
+def test_an_object_that_cannot_be_compared_is_read_once_however_often_it_is_shared():
+    part = types.SimpleNamespace(lock=threading.Lock())
+    for _ in range(25):
+        part = types.SimpleNamespace(a=part, b=part)
+
+    def train(run, manager):
+        return part
+
+    assert "lock" in str(fingerprint(train)["named"])
