@@ -431,7 +431,7 @@ def test_histograms_without_memory_cost_the_run_nothing(here, tmp_path, monkeypa
     def needs_more(_):
         torch.empty(9 * 2**30, dtype=torch.uint8, device=CUDA)
 
-    monkeypatch.setattr(histograms, "_row", needs_more)
+    monkeypatch.setattr(histograms, "_rows", needs_more)
     manager = RunManager("exp", tmp_path, display=False)
 
     def train():

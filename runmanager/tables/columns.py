@@ -113,7 +113,7 @@ def runs_table(experiments: Experiments, design: Design | None = None) -> pd.Dat
     for name in dict.fromkeys([*first, *LEADING[:2], *bests, *LEADING[2:], *names]):
         last = name.removeprefix(KEPT)  # for a run of an experiment that keeps no best weights
         numbers[name] = [summary.get(name, summary.get(last, math.nan)) for summary in summaries]
-    params = params_of([run.folder for run in runs])
+    params = params_of_folders([run.folder for run in runs])
     labels = _labels(params)
     of_params = {
         labels[name]: _filled(values, numbers.pop(labels[name], None)) for name, values in params.items()
@@ -172,7 +172,7 @@ def experiment_column(experiments: Mapping[str, Sequence[Any]]) -> dict[str, Any
     return {"experiment": pd.Categorical(names, order)} if len(order) > 1 else {}
 
 
-def params_of(runs: Sequence[RunFolder]) -> dict[str, list[Any]]:
+def params_of_folders(runs: Sequence[RunFolder]) -> dict[str, list[Any]]:
     """Return the values of each hyperparameter, in the order of the runs."""
     names = dict.fromkeys(chain(*(run.params for run in runs)))
     return {name: [run.params.get(name, pd.NA) for run in runs] for name in names}

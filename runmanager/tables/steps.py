@@ -108,7 +108,7 @@ def load_steps(runs: Any = "runs") -> "pd.DataFrame":
         **tables.experiment_column(logged),
         "run": np.array([run.number for run in folders_of_runs], np.int64),
     }
-    params = tables.params_of(folders_of_runs)
+    params = tables.params_of_folders(folders_of_runs)
     table = tables.epochs_table(counts, of_runs, params, _in_columns(parts, names), ("epoch", STEP))
     warn_of(damaged, folders)
     return table
