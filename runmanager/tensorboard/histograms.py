@@ -50,10 +50,10 @@ def _rows(tensors: Sequence[torch.Tensor]) -> list[list[float]]:
     ends = torch.cat([end.reshape(1) for tensor in tensors for end in torch.aminmax(tensor)]).to(double)
     lows, highs = ends[::2], ends[1::2]
     widths = (highs / BINS - lows / BINS).clamp_min(torch.finfo(double).tiny)
-    rows = [
-        reduce(torch.add, [_sums(piece.to(double), low, width) for piece in torch.split(tensor, _AT_ONCE)])
-        for tensor, low, width in zip(tensors, lows, widths, strict=True)
-    ]
+    rows = []
+    for tensor, low, width in zip(tensors, lows, widths, strict=True):
+        pieces = [tensor] if len(tensor) <= _AT_ONCE else torch.split(tensor, _AT_ONCE)
+        rows.append(reduce(torch.add, [_sums(piece.to(double), low, width) for piece in pieces]))
     table: list[list[float]] = torch.cat([ends.reshape(-1, 2), torch.stack(rows)], dim=1).tolist()
     return table
 
