@@ -195,9 +195,9 @@ def _against(runs: pd.DataFrame, base: Mapping[str, Any], ranking: Ranking) -> F
         metric: [setting.mean for setting in settings],
         f"{contest.unit}s": [settings[0].number, *(lead.n for lead in each[1:])],
         "difference": [lead.mean for lead in each],
+        "verdict": ["base", *(_state(lead, sign) for lead in each[1:])],
         "low": [lead.low for lead in each],
         "high": [lead.high for lead in each],
-        "verdict": ["base", *(_state(lead, sign) for lead in each[1:])],
     }
     params = {name: [setting.params[name] for setting in settings] for name in settings[0].params}
     lost = [

@@ -63,9 +63,10 @@ class View:
     def _repr_html_(self) -> str:
         if self.table.empty:
             return f"<p>{escape(self._fitted(ENDLESS)[1])}</p>"
-        order = sorted(self.main, key=lambda name: self.first.index(name) if name in self.first else math.inf)
+        main = self._main_with_values
+        order = sorted(main, key=lambda name: self.first.index(name) if name in self.first else math.inf)
         left_out = order[_MOST_IN_NOTEBOOK:]
-        table = self.drawn([name for name in self.main if name not in left_out]).to_html()
+        table = self.drawn([name for name in main if name not in left_out]).to_html()
         lines = filter(None, [*self.notes, self._not_drawn(left_out)])
         return f"{table}\n<p>{'<br>'.join(map(escape, lines))}</p>"
 
@@ -73,6 +74,12 @@ class View:
     def table(self) -> pd.DataFrame:
         """The rows, without the columns that are the same in all of them."""
         return self.rows[list(self.columns)] if self.columns else self.rows
+
+    @property
+    def _main_with_values(self) -> list[str]:
+        """The main columns, without those that are empty in all rows."""
+        rows = self.rows
+        return [name for name in self.main if not (rows[name].isna().all() or rows[name].eq("").all())]
 
     @property
     def caption(self) -> str:
@@ -91,7 +98,7 @@ class View:
         """Return the table for display, with the given columns or the main columns."""
         rows = self.rows
         if names is None:
-            names = [name for name in self.main if not (rows[name].isna().all() or rows[name].eq("").all())]
+            names = self._main_with_values
         check_columns(names, rows)
         table = rows[list(names)].copy()
         measured = [name for name in names if is_float_dtype(table[name])]
