@@ -97,11 +97,10 @@ def compare_command(
     """
     from runmanager.answers.compare import compare
     from runmanager.answers.show import of_table
-    from runmanager.tables.one_run import find_run
 
     axis, paths = _axis_and_folders(axis, folders, is_sure=base is not None)
     if base is not None and not paths and not _is_condition(base):
-        paths = [find_run(Path(base))[0]]
+        paths = [Path(base).parent]
     goals = [goal] if goal else None
     runs = load_selected(
         *(paths or [_RUNS]), where=rows.where, goals=goals, repeats=repeats, hyperparameters=hyperparameters

@@ -52,7 +52,6 @@ def report_command(
     from runmanager.tables.roots import absolute_path
 
     folders = folders or [_RUNS]
-    goal = goals[0] if goals and len(goals) == 1 else goals or None
     source: Any = folders[0] if len(folders) == 1 else folders
     values = None
     if base is not None or hyperparameters or any(map(is_table, folders)):
@@ -62,9 +61,9 @@ def report_command(
     if output:
         check_folder(output.parent, "make it first")
     if watch and not is_table(folders[0]):
-        watch_runs(source, output, goal, repeats, values, say=say)
+        watch_runs(source, output, goals, repeats, values, say=say)
         return
-    page = write_report(source, output, goal, repeats=repeats, base=values)
+    page = write_report(source, output, goals, repeats=repeats, base=values)
     say(f"{absolute_path(page)} is written: open it in a browser")
 
 

@@ -95,8 +95,9 @@ def _print_epochs(run: "RunResult", design: "Design") -> None:
     from runmanager.console import print_fitted
     from runmanager.core.goal import default_goal, goal_of_kept
     from runmanager.table import Table
+    from runmanager.tables.run_numbers import tracked
 
-    names = list(dict.fromkeys(name for record in run.epochs for name in record.metrics))
+    names = tracked([run])
     goal = design.goal or goal_of_kept([run.start])
     goal = goal if goal and goal.metric in names else default_goal(names)
     records = run.epochs[-_EPOCHS_SHOWN:]

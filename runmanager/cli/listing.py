@@ -8,13 +8,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runmanager.answers.sentences import statuses_in_words
+from runmanager.answers.sentences import counts_of, statuses_in_words
 from runmanager.cli.common import check_folder, file_size, say
 from runmanager.cli.declare import Answer
 from runmanager.cli.rows import Selection, chosen, meeting, print_view, tell
 from runmanager.core import files
 from runmanager.core.experiment import Experiment
-from runmanager.core.outcome import Status
 from runmanager.core.wording import counted
 from runmanager.errors import InvalidArgumentError
 from runmanager.tables.cells import duration
@@ -53,8 +52,7 @@ def list_command(root: Path = Path("runs"), *, rows: Selection) -> Answer:
     if (root / files.RUN).is_file():
         raise FileNotFoundError(f"{root} is one run: runmanager show {root}")
     damaged: list[str] = []
-    by_folder = {folder: read_experiment(folder, damaged) for folder in experiments(root)}
-    by_folder = {folder: runs for folder, runs in by_folder.items() if runs}
+    by_folder = {folder: runs for folder in experiments(root) if (runs := read_experiment(folder, damaged))}
 
     def show() -> None:
         if not by_folder:
@@ -149,7 +147,7 @@ def overview(
     if is_short:
         row["status"] = statuses_in_words(statuses)
     else:
-        row |= {str(status): statuses.count(status) for status in Status if status in statuses}
+        row |= counts_of(statuses)
     row |= {
         "goal": str(goal or ""),
         "best": best,

@@ -69,7 +69,7 @@ def load_selected(
     from runmanager.tables.roots import no_runs
 
     files = [*filter(is_table, folders)]
-    if len(files) not in (0, len(folders)) or len(files) > 1:
+    if files and len(folders) > 1:
         raise InvalidArgumentError(f"{files[0]} is a table: give one table, or folders of runs")
     if hyperparameters and not files:
         raise InvalidArgumentError("--hyperparameters is for a file of another tool: a run names its own")

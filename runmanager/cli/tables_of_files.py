@@ -33,12 +33,7 @@ def read_table(
         names = _certain(table, path, goals or (), repeats or ())
         which = ", ".join([*names, *(repeats or ())])
         say(f"{path}: the hyperparameters are {which}; to correct: --hyperparameters")
-    return load_table(
-        table,
-        hyperparameters=names,
-        repeats=None if repeats is None else list(repeats),
-        goal=None if goals is None else list(goals),
-    )
+    return load_table(table, hyperparameters=names, repeats=repeats, goal=goals)
 
 
 def _certain(table: "pd.DataFrame", path: Path, goals: Sequence[str], repeats: Sequence[str]) -> list[str]:
