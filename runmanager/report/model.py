@@ -3,7 +3,7 @@
 import math
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -140,15 +140,16 @@ def report_data(
     goal: str | Sequence[str] | None = None,
     repeats: str | Sequence[str] | None = None,
     *,
-    is_foreign: bool = False,
+    attrs: Mapping[Any, Any] | None = None,
 ) -> ReportData:
-    """Rank the runs of the experiments, and measure the effects of their hyperparameters."""
+    """Rank the runs of the experiments, or those of a table with these `attrs`, and measure effects."""
     experiments = {name: runs for name, runs in experiments.items() if runs}
     pairs = [(name, run) for name, runs in experiments.items() for run in runs]
     results = [run for _, run in pairs]
-    table = tables.runs_table(experiments, Design() if is_foreign else None)
-    if is_foreign:
+    table = tables.runs_table(experiments, None if attrs is None else Design())
+    if attrs is not None:
         del table["folder"]
+        table.attrs |= {key: attrs.get(key) for key in (tables.GOALS, tables.REPEATS, tables.RULES)}
     if goal is None:
         own_goals(table)  # raises an error if the experiments have different goals
     answers = answers_of(table, goal, repeats)
@@ -183,7 +184,7 @@ def report_data(
     return ReportData(
         title, results, names, table, answers, ranking, scores, order, axes,
         "\n".join(notes.values()),
-        _x_axis(results),
+        _x_axis(results, designs.values()),
     )  # fmt: skip
 
 
@@ -208,9 +209,9 @@ def runs_of_table(table: pd.DataFrame) -> dict[str, list[RunResult]]:
     return experiments
 
 
-def _x_axis(results: Sequence[RunResult]) -> str | None:
+def _x_axis(results: Sequence[RunResult], designs: Iterable[Design]) -> str | None:
     """Return the x-axis that all experiments share, if all epochs have a value on it; else None."""
-    axes = {Experiment(path).design.x_axis for path in {run.folder.path.parent for run in results}}
+    axes = {design.x_axis for design in designs}
     axis = axes.pop() if len(axes) == 1 else None
     records = (record for run in results for record in run.epochs)
     return axis if axis != EPOCH and all(x_value(record, axis) is not None for record in records) else None

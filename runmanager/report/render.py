@@ -19,7 +19,6 @@ import pandas as pd
 
 from runmanager.answers.compare import compare
 from runmanager.answers.differences import diff_of
-from runmanager.answers.ranking import own_goals, repeats_of
 from runmanager.answers.sentences import statuses_in_words
 from runmanager.answers.show import show
 from runmanager.answers.usual_goals import companion
@@ -221,8 +220,7 @@ def _read(
     """Read the data of a page, and messages about damaged files."""
     damaged: Sequence[str] = ()
     if isinstance(path, pd.DataFrame):
-        goals, axes = goal or [*map(str, own_goals(path))] or None, repeats_of(path, repeats)[0]
-        data = report_data("results", runs_of_table(path), goals, axes, is_foreign=True)
+        data = report_data("results", runs_of_table(path), goal, repeats, attrs=path.attrs)
     else:
         data, damaged = _read_folders(path, goal, repeats)
     if base is not None:
@@ -280,7 +278,7 @@ def render(data: ReportData, damaged: Sequence[str] = (), seconds: float | None 
         legend_name=colored.name if colored else "",
         curves=_curves(data, colored),
         curves_key=curves.key(data, _metrics(data)[0], colored) if _metrics(data) else [],
-        effects=_effects(data, colored) if data.varying(data.rated) and len(data.order) > 1 else [],
+        effects=_effects(data, colored),
         timeline=timeline.timeline(busy, colored),
         causes=sections.causes(data),
         shared=text.shared_sentence(data),
@@ -288,7 +286,7 @@ def render(data: ReportData, damaged: Sequence[str] = (), seconds: float | None 
         left=text.left_sentence(data.answers, is_over=seconds is None and not data.is_foreign),
         differences=data.differences,
         seconds=seconds,
-        number=_number_cell,
+        number=cell,
         facts=sections.facts(data),
         written=f"{now:%Y-%m-%d %H:%M} UTC",
         written_s=int(now.timestamp()),
@@ -432,11 +430,6 @@ def _effects(data: ReportData, colored: PageAxis | None) -> list[dict[str, Any]]
         figure = draw(data, axis, words, f"effect-{number}", colored)
         effects.append({"name": axis.name, "figure": figure, "words": words})
     return effects
-
-
-def _number_cell(value: Any) -> str:
-    """Return a value in a row of differences as text."""
-    return cell(value) if isinstance(value, float) else str(value)
 
 
 def watch_runs(

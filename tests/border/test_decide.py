@@ -4,7 +4,17 @@ import random
 
 import pytest
 
-from runmanager import Decide, GridError, InvalidArgumentError, export, load_runs, load_table, show, verdict
+from runmanager import (
+    Decide,
+    GridError,
+    InvalidArgumentError,
+    export,
+    load_runs,
+    load_table,
+    show,
+    verdict,
+    write_report,
+)
 from runmanager.testing import assert_not_worse
 from tests.border.experiments import Scored, execute
 from tests.border.screens import terminal
@@ -180,7 +190,9 @@ def test_axis_margin_and_error_are_those_of_the_verdict_afterwards_and_of_an_exp
     decision = verdict(runs)
     assert (decision.outcome, {decision.better, decision.worse}) == ("equal", {"adam", "sgd"})
     assert "10 %" in decision.assumptions
-    assert verdict(load_table(tmp_path / "runs.csv")).sentence == decision.sentence
+    table = load_table(tmp_path / "runs.csv")
+    assert verdict(table).sentence == decision.sentence
+    assert "In at most 10 of 100 experiments" in write_report(table, tmp_path / "page.html").read_text()
     assert verdict(runs, margin=1e-9).outcome == "undecided"
     assert "5 %" in verdict(runs, error=0.05).assumptions
 
