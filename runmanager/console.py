@@ -4,7 +4,7 @@ import contextlib
 import shutil
 import sys
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -31,18 +31,15 @@ def print_table(
     rows: "pd.DataFrame | Sequence[Mapping[str, Any]]",
     title: str | None = None,
     console: Console | None = None,
-    *,
-    most: int | None = _MOST_ROWS,
-    right: Collection[str] = (),
 ) -> None:
-    """Print the last `most` rows of a table, or all rows if `most` is None."""
+    """Print the last rows of a table."""
     console = console or wide_console()
-    left_out = 0 if most is None else max(len(rows) - most, 0)
+    left_out = max(len(rows) - _MOST_ROWS, 0)
     if left_out:
         console.print(f"({left_out} earlier rows are in the table, not shown here)")
     if title:
         console.print(title, style="italic")
-    if names := print_fitted(Table.of(rows[left_out:], right=right), console):
+    if names := print_fitted(Table.of(rows[left_out:]), console):
         console.print(f"(not shown: {', '.join(names)})", style="dim", soft_wrap=True)
 
 

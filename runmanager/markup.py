@@ -39,9 +39,9 @@ def html(
     names: Sequence[str],
     rows: Rows,
     is_left: Sequence[bool],
-    best: Collection[int] = (),
-    bars: Mapping[int, Sequence[float]] | None = None,
-    signs: tuple[int, Sequence[tuple[str, str]]] = (-1, ()),
+    best: Collection[int],
+    bars: Mapping[int, Sequence[float]],
+    signs: tuple[int, Sequence[tuple[str, str]]],
 ) -> str:
     """Return a table as HTML for a notebook, with colors for light and dark pages, and without scripts."""
     aligned = ["left" if each else "right" for each in is_left]
@@ -54,7 +54,7 @@ def html(
         for index, content in enumerate(row):
             style = f"text-align: {aligned[index]}; {_CELL}"
             style += "; font-weight: bold" if number in best else ""
-            share = bars[index][number] if bars and index in bars else 0.0
+            share = bars[index][number] if index in bars else 0.0
             if share:
                 end = f"{100 * share:.0f}%"
                 style += f"; background: linear-gradient(90deg, {_BAR} {end}, transparent {end})"
@@ -76,7 +76,7 @@ def marked(line: str) -> str:
     return f"{signed(line[:1], line[:1])}{escape(line[1:])}"
 
 
-def markdown(names: Sequence[str], rows: Rows, is_left: Sequence[bool], best: Collection[int] = ()) -> str:
+def markdown(names: Sequence[str], rows: Rows, is_left: Sequence[bool], best: Collection[int]) -> str:
     """Return a table as Markdown, with the rows `best` in bold."""
     text = [[_markdown(name) for name in names], ["---" if each else "---:" for each in is_left]]
     for number, row in enumerate(rows):

@@ -1,9 +1,9 @@
 """The answers from a table of runs; the panel, the page, notebooks and commands show some of the answers."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -60,20 +60,22 @@ class Answers:
         assert self.ranking
         return rule_of(self.runs, self.ranking.goal.metric, self.ranking.repeats)
 
-    def verdict_on(self, axis: str | None) -> Contest:
-        """Compare the settings, or the values of an axis in otherwise equal settings; needs a ranking."""
-        assert self.ranking
-        return Contest.of(self.runs, self.ranking, axis, self.rule.margin, self.rule.error)
-
     @cached_property
+    def verdict_on(self) -> Callable[[str | None], Contest]:
+        """Compare the settings, or the values of an axis in otherwise equal settings; needs a ranking."""
+        ranking, rule = self.ranking, self.rule
+        assert ranking
+        return cache(lambda axis: Contest.of(self.runs, ranking, axis, rule.margin, rule.error))
+
+    @property
     def verdict(self) -> Contest:
         """The comparison of the best setting with the others; needs a ranking."""
         return self.verdict_on(None)
 
-    @cached_property
+    @property
     def decision(self) -> Contest:
         """The comparison by the rule's axis, or of the settings; needs a ranking."""
-        return self.verdict_on(self.rule.axis) if self.rule.axis else self.verdict
+        return self.verdict_on(self.rule.axis)
 
     @property
     def settings(self) -> Sequence[Setting]:
@@ -137,8 +139,7 @@ class Answers:
         if ties:
             name += f", tied with {ranking.name(ranking.leaders[1]) if ties == 1 else f'{ties} others'},"
         so_far = "" if self.is_over else " so far"
-        is_choice = len(ranking.goals) > 1 and len(ranking.front) > 1
-        if not is_choice and (not self.has_verdict or self.verdict.outcome == BETTER):
+        if not ranking.is_choice and (not self.has_verdict or self.verdict.outcome == BETTER):
             return f"{name} is best{so_far}: {metric} {value}"
         if self._better_but_below:
             return f"{name} leads{so_far}: {metric} {value}"

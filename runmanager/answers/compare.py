@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from runmanager.answers.contest import IDENTICAL, UNDECIDED, Contest, told_apart
+from runmanager.answers.contest import IDENTICAL, UNDECIDED, Contest, rivals_table, told_apart
 from runmanager.answers.evidence import Lead, difference, differences, fewest, leads
 from runmanager.answers.finding import Finding, with_sentence
 from runmanager.answers.ranking import (
@@ -20,12 +20,12 @@ from runmanager.answers.ranking import (
     statistics_of,
 )
 from runmanager.answers.sampled import is_sampled
-from runmanager.answers.sentences import counts_of
+from runmanager.answers.sentences import statuses_in_words
 from runmanager.core.values import key_of, text
 from runmanager.core.wording import counted, did_you_mean, printable
 from runmanager.errors import InvalidArgumentError
 from runmanager.tables.cells import cell, label
-from runmanager.tables.columns import beside, check_table, from_columns
+from runmanager.tables.columns import beside, check_table
 
 _FOR_SPEED = ("device", "num_workers", "persistent_workers", "pin_memory", "prefetch_factor")
 
@@ -118,8 +118,7 @@ def paired(runs: pd.DataFrame, axis: str, ranking: Ranking) -> tuple[pd.DataFram
     """Return a row per setting in which two values of an axis have results, and what the rows show together."""
     metric, sign = ranking.goal.metric, ranking.goal.sign
     contest = Contest.of(runs, ranking, axis)
-    apart = told_apart(runs, contest.rivals) if axis == "experiment" else []
-    group, settings = settings_without(runs, [axis, *apart])
+    group, settings = settings_without(runs, [axis, *told_apart(runs, axis, contest.rivals)])
     names = [printable(text(value)) for value in contest.levels]
     is_unclear = len({*names}) < len(names) or any(" vs " in name or " / " in name for name in names)
     if is_unclear or not {*names}.isdisjoint(settings):
@@ -151,7 +150,7 @@ def paired(runs: pd.DataFrame, axis: str, ranking: Ranking) -> tuple[pd.DataFram
     if lost:
         is_without = numbers.isna().to_numpy() & (num_others.to_numpy()[group] > 0)
         without = runs["status"][is_without] if "status" in runs else ()
-        why = ", ".join(f"{number} {status}" for status, number in counts_of(without).items())
+        why = statuses_in_words(without)
         are = "is" if lost == 1 else "are"
         summary.append(f"{counted(lost, 'pair')} {are} left out, as runs have no number{why and f' ({why})'}")
     settings = settings[is_paired].reset_index(drop=True)
@@ -199,14 +198,13 @@ def _against(runs: pd.DataFrame, base: Mapping[str, Any], ranking: Ranking) -> F
         "low": [lead.low for lead in each],
         "high": [lead.high for lead in each],
     }
-    params = {name: [setting.params[name] for setting in settings] for name in settings[0].params}
     lost = [
         f"{contest.names[rival]} has {setting.number} of {setting.total} {contest.unit}s"
         for rival, setting in zip(rivals, settings, strict=True)
         if setting.lost
     ]
     return with_sentence(
-        beside(from_columns(params, params), from_columns(computed, ())),
+        rivals_table([setting.params for setting in settings], computed),
         f"{metric} of each setting against {label(dict(base))}, paired by {contest.unit}",
         "the 95 % intervals hold together, however often one looks",
         f"an interval needs {least} {contest.unit}s" if any(lead.n < least for lead in each[1:]) else "",
@@ -225,7 +223,7 @@ def _state(lead: Lead, sign: int) -> str:
 
 def _position_of(base: Mapping[str, Any], runs: pd.DataFrame, ranking: Ranking) -> int:
     """Return the position of the setting that has the values of a base."""
-    axes = [name for name in axes_of(runs) if name not in ranking.repeats]
+    axes = axes_of(runs, ranking.repeats)
     firsts = runs.iloc[[setting.rows[0] for setting in ranking.all_settings]]
     fits = np.ones(len(firsts), bool)
     for name, value in base.items():

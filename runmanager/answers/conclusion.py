@@ -117,14 +117,13 @@ def _table(answers: Answers, runs: pd.DataFrame) -> tuple[Table | None, str]:
     ranking = answers.ranking
     if ranking is None or len(ranking.settings) < 2:  # noqa: PLR2004 - a ranking needs two
         return None, ""
-    has_front = len(ranking.front) > 1 and len(ranking.goals) > 1
-    listed = ranking.front if has_front else ranking.settings
+    listed = ranking.front if ranking.is_choice else ranking.settings
     best = listed[: _NUM_BEST if len(listed) > _NUM_BEST + 1 else None]  # hiding one row saves no line
     columns = columns_of_numbers(ranking, best)
     numbers = (
         columns | _means(ranking, runs, best) | columns
     )  # the goals come first, and each repeat counts once
-    which = ["the Pareto front"] if has_front else []
+    which = ["the Pareto front"] if ranking.is_choice else []
     which += [f"the first {len(best)}"] if len(best) < len(listed) else []
     which += [ranking.count] if which or ranking.others else []
     which += filter(None, [answers.scope(numbers.get(INTERVAL, ()))])
@@ -180,7 +179,7 @@ def _failed(runs: pd.DataFrame, folder: Path) -> list[Sentence]:
         mark = "!" if failure.status in (Status.UNAVAILABLE, Status.CHANGED) else "✗"
         run = f"{folder}/{runs['run'].iloc[failure.rows[0]]}"
         steps = (
-            failure.next_step(_command("show", run)),
+            failure.next_step(cli_command("show", run)),
             failure.next_step(f"load_run({_text(run)}).error", "this cell"),
         )
         details, in_notebook = ([*filter(None, [failure.cause, step])] for step in steps)
@@ -213,14 +212,14 @@ def _steps(
     steps = []
     if has_result:
         call = f"write_report({_text(folder)})"
-        steps.append((_command("report", folder), call, "a page: which is best, and why"))
+        steps.append((cli_command("report", folder), call, "a page: which is best, and why"))
     if has_events and (runs["epochs"] > 0).any():
-        steps.append((_command("tensorboard", folder), f"open_tensorboard({_text(folder)})", "all curves"))
-    steps.append((_command("list", folder), f"show(load_runs({_text(folder)}))", "all runs"))
+        steps.append((cli_command("tensorboard", folder), f"open_tensorboard({_text(folder)})", "all curves"))
+    steps.append((cli_command("list", folder), f"show(load_runs({_text(folder)}))", "all runs"))
     return steps[:2]
 
 
-def _command(name: str, path: Path | str) -> str:
+def cli_command(name: str, path: Path | str) -> str:
     """Return a shell command about an experiment or a run."""
     return f"runmanager {name} {printable(shlex.quote(str(path)))}"
 

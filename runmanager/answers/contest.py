@@ -1,6 +1,5 @@
 """The rivals of a verdict, settings or values of an axis: their scores in each repeat, and who leads."""
 
-import contextlib
 import functools
 import math
 from collections import Counter
@@ -13,23 +12,23 @@ import numpy as np
 import pandas as pd
 
 from runmanager.answers.evidence import ERROR, Lead, leads
+from runmanager.answers.power import level
 from runmanager.answers.ranking import (
     Ranking,
     axes_of,
     completed,
+    goal_named,
     in_rank,
     mean_of,
     numbered,
-    own_goals,
     settings_without,
 )
 from runmanager.core.experiment import Rule
 from runmanager.core.goal import KEPT
 from runmanager.core.outcome import Status
 from runmanager.core.wording import printable
-from runmanager.errors import InvalidArgumentError
 from runmanager.tables.cells import brief, labels
-from runmanager.tables.columns import RULES, Numbers, hyperparameters_of, of_experiments
+from runmanager.tables.columns import RULES, Numbers, beside, from_columns, hyperparameters_of, of_experiments
 
 BETTER, EQUAL, IDENTICAL, UNDECIDED, WORSE = "better", "equal", "identical", "undecided", "worse"
 """The possible outcomes of a verdict, and of the comparison with a rival."""
@@ -83,8 +82,7 @@ class Contest:
             rivals, levels = numbered(runs[axis])
             pairs = zip(levels, labels([{axis: level} for level in levels]), strict=True)
             names = [brief(level) if isinstance(level, str) else label for level, label in pairs]
-            apart = told_apart(runs, rivals) if axis == "experiment" else []
-            parts, _ = settings_without(runs, [axis, *axes, *apart])
+            parts, _ = settings_without(runs, [axis, *axes, *told_apart(runs, axis, rivals)])
         scores = _arranged(rivals, _order_of(runs, axes), parts, numbers, len(names))
         if scores.shape[1] == 1 and scores.shape[2] > 1:
             scores, unit = scores.transpose(0, 2, 1), SETTING
@@ -133,6 +131,10 @@ class Contest:
             return EQUAL
         return WORSE if lead.is_decided and lead.mean > 0 else UNDECIDED
 
+    def in_state(self, state: str) -> list[int]:
+        """Return the rivals in a state, the closest first."""
+        return [rival for rival, word in self.states.items() if word == state]
+
     @property
     def outcome(self) -> str:
         """The decision about all rivals together."""
@@ -162,6 +164,11 @@ class Contest:
         return self.ranking.goal.metric
 
     @property
+    def level(self) -> float:
+        """The evidence against each other rival that decides for the leader, see `evidence.closed`."""
+        return level(len(self.names), self.error)
+
+    @property
     def noun(self) -> str:
         """The word for the rivals, in the plural."""
         if self.axis is None:
@@ -185,25 +192,34 @@ class Contest:
         return bool(self.has_score.sum(axis=1).min() > 1 and not (lows < highs).any())
 
 
-def rule_of(runs: pd.DataFrame, metric: str, repeats: Collection[str] = ()) -> Rule:
+def rivals_table(levels: Sequence[Mapping[str, Any]], computed: Mapping[str, Any]) -> pd.DataFrame:
+    """Return a row per rival: its hyperparameters, and what is computed of it."""
+    params = {name: [level[name] for level in levels] for name in (levels[0] if levels else ())}
+    return beside(from_columns(params, params), from_columns(computed, ()))
+
+
+def plain_means(scores: Numbers) -> list[float]:
+    """Return the mean of the finite scores of each rival."""
+    return [mean_of(each[np.isfinite(each)].tolist()) for each in scores]
+
+
+def rule_of(runs: pd.DataFrame, metric: str, repeats: Collection[str]) -> Rule:
     """Return the rule of ``run_grid(decide=...)``; if the experiments have different rules, the default rule.
 
     The margin is in units of the goal's metric, so the rule for another metric has no margin. A rule does not
     compare the values of repeat axes.
     """
     rules = set(msgspec.convert([*of_experiments(runs, RULES).values()], list[Rule]))
-    rule, goal = rules.pop() if len(rules) == 1 else Rule(), None
-    with contextlib.suppress(InvalidArgumentError):
-        goal = next(iter(own_goals(runs)), None)
+    rule, goal = rules.pop() if len(rules) == 1 else Rule(), goal_named(runs)
     if goal is None or goal.metric.removeprefix(KEPT) != metric.removeprefix(KEPT):
         rule = replace(rule, margin=None)
     is_axis = rule.axis in hyperparameters_of(runs) and rule.axis not in repeats
     return rule if is_axis else replace(rule, axis=None)
 
 
-def told_apart(runs: pd.DataFrame, experiments: Numbers) -> list[str]:
+def told_apart(runs: pd.DataFrame, axis: str, experiments: Numbers) -> list[str]:
     """Return the hyperparameters that have a single value in each experiment."""
-    names = [name for name in axes_of(runs) if name != "experiment"]
+    names = axes_of(runs, [axis]) if axis == "experiment" else []
     return [n for n in names if pd.Series(numbered(runs[n])[0]).groupby(experiments).nunique().max() == 1]
 
 
@@ -213,7 +229,7 @@ def means_of(scores: Numbers) -> list[float]:
     A value must not lead because it failed in the settings whose scores are low, nor because others did. Then
     the means are the effects of the rivals beside those of the settings, by least squares.
     """
-    means = [mean_of(each[np.isfinite(each)].tolist()) for each in scores]
+    means = plain_means(scores)
     there = np.isfinite(scores).reshape(len(scores), scores[0].size if len(scores) else 0)
     patterns = {each.tobytes() for each in there if each.any()}
     if len(patterns) < 2:  # noqa: PLR2004 - all have the same

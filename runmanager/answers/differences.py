@@ -1,24 +1,20 @@
 """The differences between two experiments or runs: notes, parameters, versions, commit, code, data, metrics."""
 
-import contextlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from runmanager.answers.compare import paired
-from runmanager.answers.ranking import own_goals, ranking_of
+from runmanager.answers.ranking import goal_named, ranking_of
 from runmanager.answers.sampled import is_finite
 from runmanager.answers.sentences import statuses_in_words
 from runmanager.checks.changed import changes_between
 from runmanager.checks.kept_source import changed_lines, read_source
 from runmanager.core.experiment import Experiment
-from runmanager.core.goal import Goal
 from runmanager.core.state import RunResult
 from runmanager.core.values import text
-from runmanager.core.wording import counted, printable
+from runmanager.core.wording import counted, listed, printable
 from runmanager.errors import InvalidArgumentError
 from runmanager.tables.cells import cell, join
 from runmanager.tables.columns import runs_table
@@ -113,7 +109,7 @@ def _code(sides: Sequence[Side]) -> list[Row]:
 def _goal(named: Sequence[tuple[str, Side]]) -> list[Row]:
     """Compare two experiments by the goal: their leading settings, and the settings that both have."""
     each = [runs_table({name: runs}) for name, runs in named]
-    goals = [_goal_of(runs) for runs in each]
+    goals = [goal_named(runs) for runs in each]
     goal = goals[1] or goals[0]
     # in a file of another tool, the goal may name a column of text
     if goal is None or any(goal.metric not in runs or runs[goal.metric].dtype != "float64" for runs in each):
@@ -135,12 +131,6 @@ def _goal(named: Sequence[tuple[str, Side]]) -> list[Row]:
     return [*rows, {**row, "note": join(summary)}]
 
 
-def _goal_of(runs: pd.DataFrame) -> Goal | None:
-    with contextlib.suppress(InvalidArgumentError):  # the goal's metric may be missing in all runs
-        return next(iter(own_goals(runs)), None)
-    return None
-
-
 def _if_changed(what: str, name: str, first: Any, second: Any) -> list[Row]:
     return [_row(what, name, first, second)] if first != second else []
 
@@ -152,12 +142,10 @@ def _row(what: str, name: str, first: Any, second: Any) -> Row:
 
 def _values(values: Iterable[Any]) -> str:
     by_text = {text(value): value for value in values}
-    listed = list(by_text)
     numbers = [value for value in by_text.values() if type(value) in (int, float) and is_finite(value)]
-    if len(numbers) == len(listed) > _MOST_VALUES:
+    if len(numbers) == len(by_text) > _MOST_VALUES:
         return f"{cell(float(min(numbers)))} to {cell(float(max(numbers)))} ({len(numbers)} values)"
-    more = f" and {len(listed) - _MOST_VALUES} more" if len(listed) > _MOST_VALUES else ""
-    return printable(", ".join(listed[:_MOST_VALUES]) + more)
+    return listed(by_text, _MOST_VALUES)
 
 
 def _one_line(note: str | None) -> str:

@@ -80,8 +80,7 @@ def importances(
     rated = sorted(ranking.settings, key=lambda setting: setting.rows[0])
     scores = [setting.mean for setting in rated]
     settings = runs.iloc[[setting.rows[0] for setting in rated]]
-    axes = [name for name in axes_of(runs) if name not in ranking.repeats]
-    names = [name for name in axes if len(numbered(settings[name])[1]) > 1]
+    names = [name for name in axes_of(runs, ranking.repeats) if len(numbered(settings[name])[1]) > 1]
     if len(set(scores)) < _FEWEST or not names:
         table = pd.DataFrame({"axis": names, "importance": math.nan})
         text = f"All runs have the same {ranking.goal.metric}" if names else "No hyperparameter varies"

@@ -7,7 +7,7 @@ run has numbers too, but of fewer epochs. In a table without the column `status`
 import contextlib
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from pandas.api.types import is_integer_dtype
-from scipy.special import stdtrit
 
 from runmanager.answers.finding import Finding, with_sentence
 from runmanager.answers.sampled import is_missing
@@ -146,6 +145,11 @@ class Ranking:
         return self.front if len(self.goals) > 1 else self.settings
 
     @property
+    def is_choice(self) -> bool:
+        """Whether several goals leave a choice: more than one setting on the Pareto front."""
+        return len(self.goals) > 1 and len(self.front) > 1
+
+    @property
     def noun(self) -> str:
         """The word for a ranked item: "setting" or "run"."""
         return "setting" if self.repeats else "run"
@@ -217,9 +221,9 @@ class Ranking:
             return label or "the only setting"
         return f"run {setting.run}" + (f" ({label})" if label else "")
 
-    def written(self, setting: Setting, index: int = 0) -> str:
-        """Write a setting's mean of the goal with this index, with the digits of its column in a table."""
-        return aligned([each.means[index] for each in self.settings])[self.settings.index(setting)]
+    def written(self, setting: Setting) -> str:
+        """Write a setting's mean, with the digits of its column in a table."""
+        return aligned([each.mean for each in self.settings])[self.settings.index(setting)]
 
     def repeats_of(self, setting: Setting) -> str:
         """Return text with the number of repeats in a mean: ", of one seed", ", the mean of 3 seeds"."""
@@ -453,11 +457,18 @@ def own_goals(runs: pd.DataFrame) -> list[Goal]:
     return [_by_column(runs, each) for each in (goal, *(each for each in further if each.metric in names))]
 
 
+def goal_named(runs: pd.DataFrame) -> Goal | None:
+    """Return the goal that decides; None if there is none, or the experiments have different goals."""
+    with contextlib.suppress(InvalidArgumentError):
+        return next(iter(own_goals(runs)), None)
+    return None
+
+
 def repeats_of(runs: pd.DataFrame, repeats: str | Sequence[str] | None = None) -> tuple[list[str], bool]:
     """Return the repeat axes of runs, and whether they were recognised only by their names."""
     if repeats is not None:
         return list(dict.fromkeys([repeats] if isinstance(repeats, str) else repeats)), False
-    names = [name for name in axes_of(runs) if name != "experiment"]
+    names = axes_of(runs, ["experiment"])
     if of_grid := of_experiments(runs, REPEATS):
         return [name for name in dict.fromkeys(chain(*of_grid.values())) if name in names], False
     parts = [part for _, part in runs.groupby("experiment", observed=True)] if "experiment" in runs else [runs]
@@ -557,9 +568,8 @@ def pareto(
 
 def rows_of(runs: pd.DataFrame, ranking: Ranking, settings: Sequence[Setting]) -> pd.DataFrame:
     """Return one row per setting: a run, or the hyperparameters and statistics of a repeated setting."""
-    firsts = [setting.rows[0] for setting in settings]
     if not ranking.repeats:
-        table = runs.iloc[firsts]
+        table = runs.iloc[[setting.rows[0] for setting in settings]]
         table.attrs = dict(runs.attrs)
         return table
     parts = [
@@ -573,9 +583,15 @@ def rows_of(runs: pd.DataFrame, ranking: Ranking, settings: Sequence[Setting]) -
         of_settings = [tuple(addresses[row] for row in setting.rows) for setting in settings]
         columns[RUNS] = pd.Series(of_settings, dtype=object)
     columns[ALL_REPEATS] = [setting.total for setting in settings]
-    names = [name for name in axes_of(runs) if name not in ranking.repeats]
-    params = runs[names].take(firsts).reset_index(drop=True)
-    return beside(params, columns)
+    return beside_settings(runs, ranking, settings, columns)
+
+
+def beside_settings(
+    runs: pd.DataFrame, ranking: Ranking, settings: Sequence[Setting], columns: pd.DataFrame
+) -> pd.DataFrame:
+    """Join columns to the hyperparameters of settings."""
+    params = runs[axes_of(runs, ranking.repeats)].take([setting.rows[0] for setting in settings])
+    return beside(params.reset_index(drop=True), columns)
 
 
 def names_of_runs(runs: pd.DataFrame) -> list[int | str | None]:
@@ -616,9 +632,10 @@ def numbered(column: "pd.Series[Any]") -> tuple[Numbers, list[Any]]:
     return codes, column.iloc[firsts].tolist()
 
 
-def axes_of(runs: pd.DataFrame) -> list[str]:
+def axes_of(runs: pd.DataFrame, without: Collection[str] = ()) -> list[str]:
     """Return the columns that may be axes: `experiment`, if the table has it, and the hyperparameters."""
-    return [name for name in dict.fromkeys(("experiment", *hyperparameters_of(runs))) if name in runs]
+    names = dict.fromkeys(("experiment", *hyperparameters_of(runs)))
+    return [name for name in names if name in runs and name not in without]
 
 
 def check_comparable(runs: pd.DataFrame, axes: Sequence[str] = ()) -> None:
@@ -649,7 +666,7 @@ def settings_without(
     runs: pd.DataFrame, axes: Sequence[str], *, all_of_them: bool = False
 ) -> tuple[Numbers, pd.DataFrame]:
     """Number the settings of runs; a setting is a combination of all hyperparameters except `axes`."""
-    codes = {name: numbered(runs[name])[0] for name in axes_of(runs) if name not in axes}
+    codes = {name: numbered(runs[name])[0] for name in axes_of(runs, axes)}
     group = np.zeros(len(runs), int)
     if codes:
         group = pd.DataFrame(codes).groupby([*codes], sort=False).ngroup().to_numpy()
@@ -731,6 +748,8 @@ def _of_parts(statistics: Sequence[Mapping[str, float]]) -> pd.DataFrame:
 
 def t_quantile(freedom: Any) -> Any:
     """Return the half-width of the 95 % interval in standard errors, by Student's t."""
+    from scipy.special import stdtrit
+
     return stdtrit(freedom, 0.975)
 
 

@@ -10,10 +10,8 @@ from runmanager.answers.answers import INTERVAL, REPEATS, answers_of, columns_of
 from runmanager.answers.finding import Finding
 from runmanager.answers.ranking import (
     RUNS,
-    Ranking,
-    Setting,
     are_epochs,
-    axes_of,
+    beside_settings,
     completed,
     numbered,
     own_goals,
@@ -28,7 +26,6 @@ from runmanager.core.outcome import LEADING
 from runmanager.core.values import COLUMNS
 from runmanager.tables.cells import cell
 from runmanager.tables.columns import (
-    beside,
     check_table,
     from_columns,
     hyperparameters_of,
@@ -83,9 +80,9 @@ def show(
 
 def ranked(
     runs: pd.DataFrame,
-    goal: str | Sequence[str] | None = None,
-    n: int | None = None,
-    repeats: str | Sequence[str] | None = None,
+    goal: str | Sequence[str] | None,
+    n: int | None,
+    repeats: str | Sequence[str] | None,
     *,
     with_others: bool = True,
 ) -> View:
@@ -94,7 +91,11 @@ def ranked(
         return of_table(runs, (), n)
     ranking = ranking_of(runs, goal, repeats)
     settings = ranking.all_settings if with_others else ranking.first
-    rows = _settings(runs, ranking, settings) if ranking.repeats else rows_of(runs, ranking, settings)
+    if ranking.repeats:
+        numbers = from_columns(columns_of_numbers(ranking, settings), ())
+        rows = beside_settings(runs, ranking, settings, numbers)
+    else:
+        rows = rows_of(runs, ranking, settings)
     notes = [ranking.order_in_words, *ranking.notes]
     if not are_epochs(runs):
         answers = answers_of(runs, goal, repeats)
@@ -107,13 +108,6 @@ def ranked(
         notes.append(ranking.count if ranking.others else "")
     notes.append(which_value(runs, ranking.goal.metric))
     return of_table(rows, ranking.goals, n, *(note.removesuffix(".") for note in notes))
-
-
-def _settings(runs: pd.DataFrame, ranking: Ranking, settings: Sequence[Setting]) -> pd.DataFrame:
-    """Return a row per setting: its hyperparameters, its mean of each goal, the interval, and its repeats."""
-    params = runs[[name for name in axes_of(runs) if name not in ranking.repeats]]
-    params = params.take([setting.rows[0] for setting in settings]).reset_index(drop=True)
-    return beside(params, from_columns(columns_of_numbers(ranking, settings), ()))
 
 
 def of_table(rows: pd.DataFrame, goals: Sequence[Goal] = (), n: int | None = None, *notes: str) -> View:
@@ -135,15 +129,10 @@ def of_table(rows: pd.DataFrame, goals: Sequence[Goal] = (), n: int | None = Non
     silent = COLUMNS - {"status", "epochs"}
     dropped = {str(name): cell(same[name]) for name in same if name not in order and name not in silent}
     has_best = len(rows) > 1 and bool(metrics) and not math.isnan(completed(rows, metrics[0])[0])
+    some = f"{n:,} of {len(rows):,} rows" if n is not None and n < len(rows) else ""
     view = View(
         rows.reset_index(drop=True),
-        notes_of_view(
-            (
-                f"{n:,} of {len(rows):,} rows" if n is not None and n < len(rows) else "",
-                *notes,
-                same_in_all(dropped),
-            )
-        ),
+        notes_of_view([some, *notes, same_in_all(dropped)]),
         [name for name in order if name in main],
         [name for name in dict.fromkeys([*_LEADING, *metrics, *means, *params, "status"]) if name in rows],
         [0] if has_best else [],

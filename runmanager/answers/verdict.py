@@ -6,22 +6,20 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
-from runmanager.answers.contest import NO_LEAD, SETTING, UNDECIDED, Contest, rule_of
+from runmanager.answers.contest import NO_LEAD, SETTING, UNDECIDED, Contest, plain_means, rivals_table, rule_of
 from runmanager.answers.ranking import (
     axes_of,
     check_comparable,
     goals_of,
-    mean_of,
     ranking_of,
     repeats_of,
 )
 from runmanager.answers.verdict_sentence import sentence_of
 from runmanager.errors import InvalidArgumentError, Problems
 from runmanager.table import Table
-from runmanager.tables.columns import beside, check_table, from_columns
+from runmanager.tables.columns import check_table
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,6 +144,7 @@ def verdict(
         >>> print(verdict(runs, axis="optimizer"))
         adam is better than sgd by 0.021 (0.011 to 0.032), decided after 7 seeds
     """
+    check_table(runs)
     rule = rule_of(runs, goals_of(runs, goal)[0].metric, repeats_of(runs, repeats)[0])
     check_table(runs, needs_axes=True)
     if axis is None or (axis == SETTING and axis not in axes_of(runs)):
@@ -186,7 +185,7 @@ def _table(contest: Contest) -> pd.DataFrame:
     """Return a row per rival, the best first."""
     rows = list(dict.fromkeys([*contest.positions, *contest.order]))
     leads = [contest.leads.get(rival, NO_LEAD) for rival in rows]
-    means = [mean_of(scores[np.isfinite(scores)].tolist()) for scores in contest.scores[rows]]
+    means = plain_means(contest.scores[rows])
     words = dict.fromkeys(rows, "not compared") | dict.fromkeys(rows[:1], "") | contest.states
     computed: dict[str, list[Any]] = {
         contest.metric: [float(contest.ranking.goal.sign * mean) for mean in means],
@@ -201,5 +200,4 @@ def _table(contest: Contest) -> pd.DataFrame:
         contest.levels[rival] if contest.axis is None else {contest.axis: contest.levels[rival]}
         for rival in rows
     ]
-    params = {name: [level[name] for level in levels] for name in (levels[0] if levels else ())}
-    return beside(from_columns(params, params), from_columns(computed, ()))
+    return rivals_table(levels, computed)

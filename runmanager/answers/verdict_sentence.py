@@ -21,7 +21,7 @@ _SPLITS = ("fold", "split")  # repeats of which there are no more than the split
 def sentence_of(contest: Contest) -> str:
     """Write the decision, or the number of repeats that would decide; also the lost repeats."""
     if contest.leads and contest.axis is None and not contest.ranking.repeats:
-        number = fewest(len(contest.names) / 2 / contest.error)
+        number = fewest(contest.level)
         step = f'repeat them, as with the axis "seed": range({number}) and repeats="seed"'
         return f"undecided: each setting ran once, so any lead may be chance; {step}"
     texts = clauses(contest)
@@ -35,7 +35,7 @@ def clauses(contest: Contest) -> list[str]:
     if not contest.leads:
         return [f"undecided: there are no two {contest.noun} to compare", *_losses(contest)]
     best, following, *_ = contest.positions
-    undecided, worse = _in_state(contest, UNDECIDED), _in_state(contest, WORSE)
+    undecided, worse = contest.in_state(UNDECIDED), contest.in_state(WORSE)
     if undecided:
         texts = [_undecided(contest, undecided), _next_step(contest, undecided)]
     elif len(worse) < len(contest.leads):
@@ -50,7 +50,7 @@ def clauses(contest: Contest) -> list[str]:
 
 def standing(contest: Contest) -> str:
     """Say how far the best rival is ahead of the closest undecided rival."""
-    rival = _in_state(contest, UNDECIDED)[0]
+    rival = contest.in_state(UNDECIDED)[0]
     lead, best = contest.leads[rival], contest.names[contest.order[0]]
     ahead = f"{best} is ahead of {contest.names[rival]} by {two_digits(lead.mean)}"
     evidence = f"evidence {lead.evidence:.2g} of {lead.least:g}"
@@ -87,7 +87,7 @@ def _next_step(contest: Contest, rivals: Sequence[int]) -> str:
         if any(Status(word).is_open for word in words):
             return f"{text}; their other {unit}s are still to be executed"
         return f"{text}; a split has no more than its {unit}s: repeat the split with a seed axis"
-    first, more = fewest(lead.least * len(contest.names) / 2), _total(contest, lead) - lead.n
+    first, more = fewest(contest.level), _total(contest, lead) - lead.n
     if lead.n < first:
         text += f"; a verdict needs at least {first} {unit}s"
     if more <= _WORTH_SAYING:
@@ -101,7 +101,7 @@ def _total(contest: Contest, lead: Lead) -> float:
     """Estimate how many repeats decide the measured difference; infinity if this is unknown."""
     if lead.n < _ENOUGH or lead.is_constant:
         return math.inf
-    return max(needed(abs(lead.mean) / lead.std, lead.least * len(contest.names) / 2), lead.n + 1)
+    return max(needed(abs(lead.mean) / lead.std, contest.level), lead.n + 1)
 
 
 def _better(contest: Contest) -> str:
@@ -119,10 +119,6 @@ def _equal(contest: Contest, worse: Sequence[int]) -> str:
     what = IDENTICAL if are_identical else f"equal within {cell(contest.margin)}"
     who = f"{contest.names[contest.order[0]]} and {_others(contest, same)}"
     return f"{who} are {what}, decided after {counted(contest.leads[same[0]].n, contest.unit)}"
-
-
-def _in_state(contest: Contest, state: str) -> list[int]:
-    return [rival for rival, word in contest.states.items() if word == state]
 
 
 def _others(contest: Contest, rivals: Sequence[int]) -> str:

@@ -147,8 +147,8 @@ def values_of_base(base: str | None, runs: "pd.DataFrame", repeats: list[str] | 
         return None
     if not _is_condition(base):
         params = {column(name): value for name, value in find_run(Path(base))[1].params.items()}
-        repeated = repeats_of(runs, repeats)[0]
-        return {name: params[name] for name in axes_of(runs) if name not in repeated and name in params}
+        axes = axes_of(runs, repeats_of(runs, repeats)[0])
+        return {name: params[name] for name in axes if name in params}
     conditions = base.split(",")
     names = [condition.split("=")[0].strip() for condition in conditions]
     check_columns(names, runs)

@@ -274,7 +274,7 @@ class _Deciding(Search):
         from runmanager.answers.power import ENOUGH, chance
 
         rule, num_rivals = self._rule, len(contest.names)
-        undecided = [rival for rival, state in contest.states.items() if state == UNDECIDED]
+        undecided = contest.in_state(UNDECIDED)
         lead, n = contest.leads[undecided[0]], contest.leads[undecided[0]].n
         if self._is_hopeless or n < ENOUGH or not lead.std:
             return []

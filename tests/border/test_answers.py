@@ -118,6 +118,11 @@ def test_means_that_differ_by_rounding_are_a_tie_and_both_are_named():
     assert "lr=0.1" in caption
 
 
+def test_a_verdict_of_no_table_is_refused_as_every_answer_is():
+    with pytest.raises(InvalidArgumentError, match="expected a table"):
+        verdict("runs/e")  # type: ignore[arg-type]
+
+
 def test_equal_repeats_have_exactly_their_value_and_no_spread():
     ranked = best(table([{"lr": 0.1, "seed": seed, "f1": 0.2} for seed in range(3)]))
 
