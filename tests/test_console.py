@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from runmanager.console import (
+from runmanager.drawing.console import (
     Screen,
     choose_screen,
     in_notebook,

@@ -20,7 +20,7 @@ from runmanager.core.files import for_people
 from runmanager.core.outcome import Status, retry_failed
 from runmanager.core.values import COLUMNS
 from runmanager.core.wording import counted, printable
-from runmanager.table import Table
+from runmanager.drawing.table import Table
 from runmanager.tables.cells import brief, cell, duration, durations
 from runmanager.tables.columns import INSIDE, metrics_of, notes_of
 

@@ -17,8 +17,8 @@ from runmanager.answers.ranking import (
     repeats_of,
 )
 from runmanager.answers.verdict_sentence import sentence_of
+from runmanager.drawing.table import Table
 from runmanager.errors import InvalidArgumentError, Problems
-from runmanager.table import Table
 from runmanager.tables.columns import check_table
 
 

@@ -13,9 +13,9 @@ from pandas.api.types import is_float_dtype
 from rich.console import Console, ConsoleOptions
 from rich.text import Text
 
-from runmanager.console import for_output
 from runmanager.core.wording import listed, printable
-from runmanager.table import ENDLESS, Table, wrapped
+from runmanager.drawing.console import for_output
+from runmanager.drawing.table import ENDLESS, Table, wrapped
 from runmanager.tables.cells import durations, join
 from runmanager.tables.columns import hyperparameters_of
 from runmanager.tables.where import check_columns

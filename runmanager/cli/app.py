@@ -71,7 +71,7 @@ def tensorboard_command(
     from rich.style import Style
     from rich.text import Text
 
-    from runmanager.console import wide_console
+    from runmanager.drawing.console import wide_console
     from runmanager.tensorboard.server import ALL_ADDRESSES, LOCALHOST, Server, page_of
 
     check_folder(root)

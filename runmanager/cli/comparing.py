@@ -190,7 +190,7 @@ def decide_command(
         error (SHARE): Probability that the verdict is wrong. Default: that of decide=, else 0.05.
     """
     from runmanager.answers.verdict import verdict
-    from runmanager.console import print_fitted
+    from runmanager.drawing.console import print_fitted
     from runmanager.tables.formats import to_rows
 
     axis, paths = _axis_and_folders(axis, folders)
@@ -229,8 +229,8 @@ def diff_command(first: Path, second: Path) -> Answer:
         second (AFTER): The experiment or run to compare with.
     """
     from runmanager.answers.differences import diff as differences
-    from runmanager.console import print_fitted
-    from runmanager.table import Table
+    from runmanager.drawing.console import print_fitted
+    from runmanager.drawing.table import Table
     from runmanager.tables.one_run import find_run
 
     sides = [path if path.exists() else find_run(path)[1].path for path in (first, second)]

@@ -92,9 +92,9 @@ def _print_run(run: "RunResult", design: "Design") -> None:
 
 def _print_epochs(run: "RunResult", design: "Design") -> None:
     """Print the last epochs, and a line with the best epoch."""
-    from runmanager.console import print_fitted
     from runmanager.core.goal import default_goal, goal_of_kept
-    from runmanager.table import Table
+    from runmanager.drawing.console import print_fitted
+    from runmanager.drawing.table import Table
     from runmanager.tables.run_numbers import tracked
 
     names = tracked([run])
@@ -159,15 +159,15 @@ def _files_of(run: "RunFolder") -> dict[str, int]:
 
 
 def _heading(name: str) -> None:
-    from runmanager.console import wide_console
+    from runmanager.drawing.console import wide_console
 
     wide_console().out(f"\n{name}", style="bold", highlight=False)
 
 
 def _print_pairs(heading: str, pairs: Mapping[str, Any]) -> None:
     """Print names and values, without those that are empty."""
-    from runmanager.console import wide_console
-    from runmanager.table import wrapped
+    from runmanager.drawing.console import wide_console
+    from runmanager.drawing.table import wrapped
 
     texts = {name: str(value) for name, value in pairs.items() if value not in ("", None)}
     if heading and texts:

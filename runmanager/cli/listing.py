@@ -115,8 +115,8 @@ def _table(by_folder: RunsByFolder) -> "pd.DataFrame":
 
 def _print_experiments(by_folder: RunsByFolder, *, everything: bool) -> None:
     """Print one line per experiment."""
-    from runmanager.console import print_fitted, wide_console
-    from runmanager.table import Table
+    from runmanager.drawing.console import print_fitted, wide_console
+    from runmanager.drawing.table import Table
 
     console = wide_console()
     overviews = [overview(folder, runs, is_short=console.is_terminal) for folder, runs in by_folder.items()]

@@ -44,7 +44,7 @@ def note_command(target: Path, text: str | None = None) -> None:
 
 def devices_command() -> None:
     """List the devices: memory (GiB), cores, precisions."""
-    from runmanager.console import print_table
     from runmanager.devices.describe import describe_devices
+    from runmanager.drawing.console import print_table
 
     print_table(describe_devices(), title="Devices")

@@ -144,7 +144,7 @@ def _keys(values: "pd.Series[Any]") -> "pd.Series[Any]":
 
 def print_view(view: "View", selection: Selection, what: str = "rows") -> None:
     """Print the selected part of a table, in a terminal as many rows as fit by default, and its caption."""
-    from runmanager.console import print_fitted, wide_console
+    from runmanager.drawing.console import print_fitted, wide_console
     from runmanager.tables.where import names_in
 
     console, everything = wide_console(), selection.everything
@@ -171,7 +171,7 @@ def print_view(view: "View", selection: Selection, what: str = "rows") -> None:
 def tell(caption: str) -> None:
     """Write a caption to standard error, wrapped to the width of a terminal."""
     if caption and sys.stderr and sys.stderr.isatty():
-        from runmanager.table import wrapped
+        from runmanager.drawing.table import wrapped
 
         caption = "\n".join(wrapped(caption, shutil.get_terminal_size().columns))
     if caption:

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
 from rich.cells import cell_len
 
-from runmanager.console import choose_screen
 from runmanager.core.contracts import RunListener
 from runmanager.core.goal import Goal
 from runmanager.core.manager import Manager
@@ -25,6 +24,7 @@ from runmanager.core.values import text
 from runmanager.core.wording import printable
 from runmanager.devices import ranks
 from runmanager.devices.torch_devices import process_state
+from runmanager.drawing.console import choose_screen
 from runmanager.errors import warn
 from runmanager.front import at_exit
 from runmanager.tables.cells import durations, join, steady

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from runmanager.answers.sentences import VARIABLE
-from runmanager.console import choose_screen
 from runmanager.core import files
 from runmanager.core.contracts import Display, Signals
 from runmanager.core.experiment import Design, RunFolder, varying
@@ -22,6 +21,7 @@ from runmanager.core.outcome import BatchProgress, EpochRecord, Outcome, Status
 from runmanager.core.run import Run
 from runmanager.core.state import RunResult
 from runmanager.core.wording import last_state, listed, printable
+from runmanager.drawing.console import choose_screen
 from runmanager.errors import RunManagerError
 from runmanager.executors.signals import INTERRUPTED, TIME_IS_OVER
 from runmanager.screen.announcements import announce, announce_alone, changes_of

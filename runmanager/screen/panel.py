@@ -9,11 +9,11 @@ from rich.console import Console, ConsoleOptions
 from rich.text import Text
 
 from runmanager.answers.conclusion import Conclusion, Sentence
-from runmanager.console import cell_number, for_output
 from runmanager.core.outcome import Status
 from runmanager.core.wording import listed
-from runmanager.markup import sign_color, signed
-from runmanager.table import ENDLESS, Table, wrapped
+from runmanager.drawing.console import cell_number, for_output
+from runmanager.drawing.markup import sign_color, signed
+from runmanager.drawing.table import ENDLESS, Table, wrapped
 from runmanager.tables.cells import join
 
 _WIDEST = 120  # maximum number of characters in a line of text

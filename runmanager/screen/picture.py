@@ -8,9 +8,9 @@ from rich.console import Console, ConsoleOptions
 from rich.segment import Segment
 from rich.text import Text
 
-from runmanager.console import NOTEBOOK_WIDTH, NotebookLines, colored
+from runmanager.drawing.console import NOTEBOOK_WIDTH, NotebookLines, colored
+from runmanager.drawing.table import GAP
 from runmanager.screen.run_rows import Row, RunColumns
-from runmanager.table import GAP
 from runmanager.tables.cells import brief, duration
 
 _BAR = 40  # maximum width of the bar

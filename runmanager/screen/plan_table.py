@@ -9,8 +9,8 @@ from runmanager.core import files
 from runmanager.core.loop import Action, Plan, PlannedRun
 from runmanager.core.outcome import Status
 from runmanager.core.wording import counted
+from runmanager.drawing.table import Table
 from runmanager.screen.time_left import Cost, costs, rounded, scheduled
-from runmanager.table import Table
 from runmanager.tables.cells import duration, join
 
 Seconds = Sequence[float | None]

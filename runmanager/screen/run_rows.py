@@ -10,7 +10,7 @@ from rich.cells import cell_len, set_cell_size
 from runmanager.core.goal import KEPT
 from runmanager.core.outcome import LEADING
 from runmanager.core.wording import printable
-from runmanager.table import GAP, Table
+from runmanager.drawing.table import GAP, Table
 from runmanager.tables.cells import brief, cell, join, steady
 
 DEVICE = "device"

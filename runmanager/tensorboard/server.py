@@ -17,13 +17,13 @@ from typing import Any, Self
 from urllib.parse import quote, urlencode, urlsplit
 
 from runmanager.answers.usual_goals import companion
-from runmanager.console import in_notebook
 from runmanager.core.experiment import Experiment, RunFolder, read_runs, varying
 from runmanager.core.files import slug
 from runmanager.core.goal import default_goal, goal_of_kept
 from runmanager.core.state import read_run
 from runmanager.core.values import kinds_of, text
 from runmanager.core.wording import did_you_mean
+from runmanager.drawing.console import in_notebook
 from runmanager.errors import InvalidArgumentError, RunManagerError
 from runmanager.tables.roots import experiments
 from runmanager.tensorboard.hparams import EPOCH, LAST, tag

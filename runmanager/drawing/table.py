@@ -10,9 +10,9 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
-from runmanager import markup
 from runmanager.core.outcome import Status
 from runmanager.core.wording import printable
+from runmanager.drawing import markup
 from runmanager.tables.cells import aligned, cell
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
 
-from runmanager.markup import marked, sign_color
-from runmanager.table import ENDLESS, Table, wrapped
+from runmanager.drawing.markup import marked, sign_color
+from runmanager.drawing.table import ENDLESS, Table, wrapped
 
 if TYPE_CHECKING:
     import pandas as pd

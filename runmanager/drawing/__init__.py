@@ -1,0 +1,1 @@
+"""Tables and lines, drawn for terminals, notebooks and files."""
