@@ -7,6 +7,7 @@ it, with a look after each repeat, or by the verdict after its last repeat; the 
 
 import itertools
 import math
+from bisect import bisect_left
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import torch
 from torch.nn import functional
 
 from runmanager.answers.evidence import ERROR, closed, differences, fewest, log_evidence
-from runmanager.answers.power import chance, level, repeats_for, smallest
+from runmanager.answers.power import chance, level, smallest
 from runmanager.search.decide import HOPELESS
 
 GRIDS, REAL = 1000, 30
@@ -130,17 +131,24 @@ def _real(pool: Numbers) -> tuple[int, int, float]:
     while number < REAL:
         better, other = pairs[random.integers(len(pairs))]
         row = pool[better] - pool[other]
-        n = repeats_for(float(row.mean() / row.std()), 2, ERROR, known_by=math.inf, anytime=True)
+        n = _repeats_for(float(row.mean() / row.std()), math.inf)
         if n > POOL / 8:  # so many seeds that the grids would share most of them
             continue
         seeds = random.permutation(POOL)
         lengths.append(n)
         known += is_decided(pool[[better, other]][:, seeds[: int(n)]], anytime=True)
         std = row[seeds[-5:]].std(ddof=1)
-        n = min(repeats_for(float(row.mean() / std), 2, ERROR, known_by=4, anytime=True), POOL - 5)
+        n = min(_repeats_for(float(row.mean() / std), 4), POOL - 5)
         estimated += is_decided(pool[[better, other]][:, seeds[: int(n)]], anytime=True)
         number += 1
     return known, estimated, float(np.median(lengths))
+
+
+def _repeats_for(effect: float, known_by: float) -> int:
+    """Return the number of repeats that decide an effect in 8 of 10 cases, at most `POOL`."""
+    return bisect_left(
+        range(POOL), -effect, key=lambda n: -smallest(n, 2, ERROR, known_by=known_by, anytime=True)
+    )
 
 
 def _hopeless() -> tuple[int, int]:

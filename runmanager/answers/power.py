@@ -13,7 +13,6 @@ PROMISED = 0.8
 ENOUGH = 3
 """The minimum number of repeats whose spread counts as known."""
 
-_MOST = 1000, 20_000  # maximum number of repeats in an estimate, and of repeats of all rivals
 _NUMBERS = 400_000  # maximum number of simulated differences
 _CASES = (200, 4000)  # minimum and maximum number of simulated cases
 _STEPS = 14  # number of bisections of the smallest difference
@@ -54,24 +53,6 @@ def smallest(n: int, num_rivals: int, error: float, *, known_by: float, anytime:
         shares = power(middle, n, num_rivals, error, known_by=known_by, anytime=anytime)
         low, high = (low, middle) if shares[-1] >= PROMISED else (middle, high)
     return high
-
-
-@functools.cache
-def repeats_for(effect: float, num_rivals: int, error: float, *, known_by: float, anytime: bool) -> float:
-    """Return the number of repeats that decide a difference in most cases; infinity above `most_repeats`."""
-    n, most = 2 * fewest(level(num_rivals, error)), most_repeats(num_rivals)
-    while n < 2 * most:
-        n = min(n, most)
-        shares = power(effect, n, num_rivals, error, known_by=known_by, anytime=anytime)
-        if (shares >= PROMISED).any():
-            return float((shares >= PROMISED).argmax()) + 1
-        n *= 2
-    return math.inf
-
-
-def most_repeats(num_rivals: int) -> int:
-    """Return the maximum number of repeats in an estimate, which takes a second or two."""
-    return min(_MOST[0], _MOST[1] // num_rivals)
 
 
 def chance(differences: Numbers, n: int, num_rivals: int, error: float, margin: float | None = None) -> float:

@@ -7,7 +7,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -28,7 +27,7 @@ from runmanager.screen.announcements import announce, announce_alone, changes_of
 from runmanager.screen.best import BestSoFar
 from runmanager.screen.ended import ended_row
 from runmanager.screen.picture import Picture
-from runmanager.screen.plan_table import costs_of, estimated_seconds, plan_summary, plan_table, time_of_runs
+from runmanager.screen.plan_table import costs_of, estimated_seconds, plan_summary, plan_table
 from runmanager.screen.run_rows import DEVICE, DURATION, Row, RunColumns
 from runmanager.screen.running import Running
 from runmanager.screen.time_left import costs, rounded, scheduled
@@ -330,9 +329,7 @@ class GridProgress(Display):
             from runmanager.answers.foresight import foresee  # imports pandas
 
             before = [planned.before for planned in loop.whole.runs]
-            time_of = partial(time_of_runs, plan, loop.num_lanes)
-            path = loop.task.experiment.path
-            if sentence := foresee(path, loop.design, before, time_of):
+            if sentence := foresee(loop.task.experiment.path.name, loop.design, before):
                 self.say(sentence)
 
     @property

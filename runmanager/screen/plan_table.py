@@ -1,7 +1,6 @@
 """The plan of a grid as a table: the device, the estimated time and the action of each run."""
 
 import math
-import statistics
 from collections import Counter
 from collections.abc import Collection, Sequence
 
@@ -52,15 +51,6 @@ def plan_summary(plan: Plan, seconds: Seconds, lanes: int) -> str:
     total = f"about {rounded(scheduled(estimated, [0.0] * lanes))}" if estimated else ""
     whats = (f"{what} {number:,}" for what, number in counts.items())
     return join([counted(len(plan.runs), "run"), *whats, total])
-
-
-def time_of_runs(plan: Plan, lanes: int, number: int) -> str:
-    """Return the time from now until this number of runs like those of a plan have ended; "" if unknown."""
-    durations = [seconds for _, seconds in costs_of(plan)]
-    if not durations:
-        return ""
-    number -= sum(not planned.action.is_due for planned in plan.runs)
-    return rounded(statistics.fmean(durations) * max(number, 0) / lanes)
 
 
 def _what(planned: PlannedRun) -> tuple[str, str]:

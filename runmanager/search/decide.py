@@ -14,7 +14,6 @@ from runmanager.core.state import RunResult
 from runmanager.core.values import identity
 from runmanager.core.wording import counted, did_you_mean, printable
 from runmanager.errors import InvalidArgumentError, Problems
-from runmanager.tables.cells import duration
 
 if TYPE_CHECKING:
     from runmanager.answers.contest import Contest
@@ -290,8 +289,5 @@ class _Deciding(Search):
             return []
         self._is_hopeless = True
 
-        def time_of(number: float) -> str:
-            return duration(max(of_run * (number - n) * per_repeat / self.num_lanes, 1), 0)
-
-        text = foresight(lead, contest.unit, num_rivals, limit, rule.rule, time_of, is_leading=True)
+        text = foresight(lead, contest.unit, num_rivals, limit, rule.rule)
         return [f"! {what} will hardly decide. {text}"]

@@ -9,7 +9,7 @@ import pytest
 from runmanager import Decide, run_grid
 
 NUMBERS = re.compile(
-    r"With (\d+) seeds(?: \((\d+) s\))?, a difference of ([\d.]+) is decided in 8 of 10 cases; "
+    r"With (\d+) seeds, a difference of ([\d.]+) is decided in 8 of 10 cases \(by the spread of 5 seeds\)$"
 )
 
 
@@ -47,10 +47,9 @@ def test_a_plan_says_which_difference_its_seeds_decide(start):
 
     text = last(start(8, plan_only=True))
 
-    ((number, time, size),) = NUMBERS.findall(text)
-    assert (number, time) == ("8", "")
+    ((number, size),) = NUMBERS.findall(text)
+    assert number == "8"
     assert 0.01 < float(size) < 0.06  # 2.2 standard deviations of the differences, which is about 0.014
-    assert re.search(r"takes about \d+ seeds, \d+ s \(by the spread of 5 seeds\)$", text)
 
 
 @pytest.mark.slow(everywhere=True)
@@ -59,22 +58,14 @@ def test_a_plan_of_decide_says_what_the_maximum_number_of_seeds_decides(start):
 
     text = last(start(decide=Decide(max_repeats=30), plan_only=True))
 
-    ((number, time, _),) = NUMBERS.findall(text)
-    assert (number, time != "") == ("30", True)
+    ((number, _),) = NUMBERS.findall(text)
+    assert number == "30"
 
 
 def test_below_three_seeds_there_is_no_number(start):
     start(2)
 
     assert last(start(8, plan_only=True)) == "3 seeds tell which difference 8 seeds can decide"
-
-
-@pytest.mark.slow(everywhere=True)
-def test_the_spread_may_be_that_of_another_experiment_with_the_same_goal(start):
-    start(6, "before")
-
-    assert last(start(8, "new", plan_only=True)).endswith("seeds (by the spread of 6 seeds in before)")
-    assert last(start(8, "new", goal="min:score", plan_only=True)).startswith("3 seeds tell")
 
 
 def test_too_few_seeds_cannot_decide(start):
@@ -85,18 +76,10 @@ def test_a_grid_without_repeats_is_planned_without_a_word_about_them(start):
     assert "seed" not in last(start(1, plan_only=True))
 
 
-def test_a_damaged_experiment_beside_it_does_not_matter(start, tmp_path):
-    (tmp_path / "broken").mkdir()
-    (tmp_path / "broken" / "grid.json").write_text('{"v": 1, "goal": "max:score", "runs": [3]')
-
-    assert last(start(8, plan_only=True)).startswith("3 seeds tell")
-
-
 @pytest.mark.slow(everywhere=True)
 def test_a_limit_that_will_hardly_decide_is_named_once_while_the_grid_runs(start):
     lines = start(decide=Decide(max_repeats=10)).splitlines()
 
     (line,) = [line for line in lines if "will hardly decide" in line]
-    assert line.startswith("! max_repeats=10 will hardly decide. With 10 seeds (")
-    assert re.search(r"; the lead of [\d.]+ takes (about|more than) [\d,]+ seeds", line)
+    assert line.startswith("! max_repeats=10 will hardly decide. With 10 seeds, a difference of ")
     assert lines.index(line) < next(i for i, text in enumerate(lines) if "undecided after all" in text)

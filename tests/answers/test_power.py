@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from runmanager.answers.evidence import log_evidence
-from runmanager.answers.power import PROMISED, chance, power, repeats_for, smallest
+from runmanager.answers.power import PROMISED, chance, power, smallest
 
 KNOWN: dict[str, Any] = {"known_by": math.inf, "anytime": True}
 
@@ -15,8 +15,6 @@ def test_the_smallest_difference_is_decided_in_8_of_10_cases(num_rivals, n):
     effect = smallest(n, num_rivals, 0.05, **KNOWN)
 
     assert power(effect, n, num_rivals, 0.05, **KNOWN)[-1] == pytest.approx(PROMISED, abs=0.01)
-    assert repeats_for(1.02 * effect, num_rivals, 0.05, **KNOWN) <= n
-    assert repeats_for(effect / 2, num_rivals, 0.05, **KNOWN) > n
 
 
 def test_the_power_is_that_of_the_evidence():
@@ -41,7 +39,6 @@ def test_a_spread_from_few_repeats_makes_the_promise_larger():
 @pytest.mark.slow(everywhere=True)
 def test_too_few_repeats_and_too_small_differences_have_no_number():
     assert smallest(5, 2, 0.05, **KNOWN) == math.inf
-    assert repeats_for(0.001, 2, 0.05, **KNOWN) == math.inf
     assert math.isfinite(smallest(26, 40, 0.05, **KNOWN))
 
 
