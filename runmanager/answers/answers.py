@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from runmanager.answers.changes import changes, repeats_differ
 from runmanager.answers.contest import BETTER, Contest, rule_of
+from runmanager.answers.effects import changes, repeats_differ
 from runmanager.answers.importance import importances
 from runmanager.answers.ranking import (
     Ranking,
@@ -40,7 +40,7 @@ class Matters(NamedTuple):
 
     sentence: str
     bars: Sequence[tuple[str, str, float]]  # name, size as text, length in percent; the largest first
-    changes: Mapping[str, Any]  # hyperparameter -> its row of `changes`
+    changes: Mapping[str, tuple[str, float]]  # hyperparameter -> its column, and its mean absolute change
     is_searched: bool = False  # whether the bars are importances in a sample or search, not changes in a grid
 
 
@@ -250,8 +250,9 @@ def _question(runs: pd.DataFrame, ranking: Ranking | None) -> str:
 
 def _matters(runs: pd.DataFrame, ranking: Ranking) -> Matters:
     """Measure how much each hyperparameter matters: by importance in a sample or search, else by changes."""
-    rows = changes(runs, ranking).itertuples()
-    changed: dict[str, Any] = {str(row.axis).removesuffix(" (hyperparameter)"): row for row in rows}
+    changed = {
+        axis.removesuffix(" (hyperparameter)"): (axis, size) for axis, size in changes(runs, ranking).items()
+    }
     settings, metric = ranking.all_settings, ranking.goal.metric
     names = list(settings[0].params) if settings else []
     if len(ranking.settings) >= _FEWEST and any(is_sampled([s.params[n] for s in settings]) for n in names):
@@ -268,7 +269,7 @@ def _matters(runs: pd.DataFrame, ranking: Ranking) -> Matters:
         return Matters(
             "Some runs were pruned, so what one hyperparameter alone changes cannot be said.", [], {}
         )
-    sizes = {name: change.mean for name, change in changed.items() if math.isfinite(change.mean)}
+    sizes = {name: size for name, (_, size) in changed.items() if math.isfinite(size)}
     if not sizes:
         sentence = (
             "No two settings differ in one hyperparameter alone, so none can be compared with all others equal."

@@ -1,5 +1,6 @@
 """Compare the values of a hyperparameter in otherwise equal runs, or all settings with one of them."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -7,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from runmanager.answers.contest import IDENTICAL, UNDECIDED, Contest, rivals_table, told_apart
-from runmanager.answers.evidence import Lead, difference, differences, fewest, leads
+from runmanager.answers.evidence import ERROR, Lead, difference, differences, fewest, leads
 from runmanager.answers.finding import Finding, with_sentence
 from runmanager.answers.ranking import (
     Ranking,
@@ -22,7 +23,7 @@ from runmanager.answers.ranking import (
 from runmanager.answers.sampled import is_sampled
 from runmanager.answers.sentences import statuses_in_words
 from runmanager.core.values import key_of, text
-from runmanager.core.wording import counted, did_you_mean, printable
+from runmanager.core.wording import counted, printable
 from runmanager.errors import InvalidArgumentError
 from runmanager.tables.cells import cell, label
 from runmanager.tables.columns import beside, check_table
@@ -89,12 +90,18 @@ def compare(
            cuda  cpu  cpu vs cuda  cpu / cuda
         0   2.0  5.0          3.0         2.5
     """
-    if base is not None:
-        if axis is not None:
-            raise InvalidArgumentError("axis= and base= are two questions: give one of them")
-        return _against(runs, base, _ranked(runs, None, goal, repeats))
-    axis = "device" if axis is None else axis
-    ranking = _ranked(runs, axis, goal, repeats)
+    if base is not None and axis is not None:
+        raise InvalidArgumentError("axis= and base= are two questions: give one of them")
+    if base is None and axis is None:
+        axis = "device"
+    check_table(runs, needs_axes=True)
+    check_comparable(runs, [*(base or ()), *filter(None, [axis])])
+    if goal is None:
+        own = [] if axis in _FOR_SPEED else own_goals(runs)
+        goal = str(own[0]) if own else "epoch duration"
+    ranking = ranking_of(runs, goal, repeats, axis)  # the compared axis is no repeat axis
+    if axis is None:
+        return _against(runs, base or {}, ranking)
     pairs, summary = paired(runs, axis, ranking)
     fact = f"no two completed runs differ in {printable(axis)} alone"
     if pairs.empty:
@@ -104,36 +111,24 @@ def compare(
     return with_sentence(pairs, f"{ranking.goal.metric} of runs that differ in {axis} only", *summary)
 
 
-def _ranked(runs: pd.DataFrame, axis: str | None, goal: str | None, repeats: Any) -> Ranking:
-    """Rank runs by one goal; the compared axis is no repeat axis."""
-    check_table(runs, needs_axes=True)
-    check_comparable(runs, [] if axis is None else [axis])
-    if goal is None and axis not in _FOR_SPEED:
-        goal = next(map(str, own_goals(runs)), None)
-    return ranking_of(runs, "epoch duration" if goal is None else goal, repeats, axis)
-
-
 @np.errstate(over="ignore", invalid="ignore")  # the mean of huge numbers may overflow to infinity or NaN
 def paired(runs: pd.DataFrame, axis: str, ranking: Ranking) -> tuple[pd.DataFrame, list[str]]:
     """Return a row per setting in which two values of an axis have results, and what the rows show together."""
     metric, sign = ranking.goal.metric, ranking.goal.sign
     contest = Contest.of(runs, ranking, axis)
     group, settings = settings_without(runs, [axis, *told_apart(runs, axis, contest.rivals)])
-    names = [printable(text(value)) for value in contest.levels]
-    is_unclear = len({*names}) < len(names) or any(" vs " in name or " / " in name for name in names)
-    if is_unclear or not {*names}.isdisjoint(settings):
-        names = [repr(value) for value in contest.levels]
     numbers = completed(runs, metric)
     cells = numbers.groupby([group, contest.rivals])
     sides, sizes = (part.unstack() for part in (cells.mean(), cells.size()))  # noqa: PD010 - of a Series
-    listed = [rival for rival, count in enumerate(sides.count()) if count]
-    listed = listed if len(listed) > 1 else list(range(len(names)))
-    if not listed:
+    if sides.empty:
         return settings.head(0), []
-    first = max(listed, key=lambda rival: sides[rival].count())
-    others = [rival for rival in listed if rival != first]
+    first = int(sides.count().idxmax())
+    others = [rival for rival, number in sides.count().items() if number and rival != first]
     is_paired = sides[first].notna() & sides[others].notna().any(axis="columns")
-    pairs = sides[is_paired].reset_index(drop=True)
+    pairs, settings = (table[is_paired].reset_index(drop=True) for table in (sides, settings))
+    names = [printable(text(value)) for value in contest.levels]
+    if len({*names}) < len(names) or any(" vs " in name or " / " in name for name in names):
+        names = [repr(value) for value in contest.levels]
     values = {names[rival]: pairs[rival] for rival in (first, *others)}
     between = {f"{names[rival]} vs {names[first]}": pairs[rival] - pairs[first] for rival in others}
     ratios = {f"{names[rival]} / {names[first]}": pairs[rival] / pairs[first] for rival in others}
@@ -146,14 +141,11 @@ def paired(runs: pd.DataFrame, axis: str, ranking: Ranking) -> tuple[pd.DataFram
             for rival, (name, part) in zip(others, between.items(), strict=True)
         ]
     num_others = sizes.drop(columns=first).count(axis="columns").where(sizes[first].notna(), 0)
-    lost = int(num_others.sum() - sum(part.count() for part in between.values()))
-    if lost:
+    if lost := int(num_others.sum()) - sum(int(part.count()) for part in between.values()):
         is_without = numbers.isna().to_numpy() & (num_others.to_numpy()[group] > 0)
-        without = runs["status"][is_without] if "status" in runs else ()
-        why = statuses_in_words(without)
+        why = statuses_in_words(runs["status"][is_without]) if "status" in runs else ""
         are = "is" if lost == 1 else "are"
         summary.append(f"{counted(lost, 'pair')} {are} left out, as runs have no number{why and f' ({why})'}")
-    settings = settings[is_paired].reset_index(drop=True)
     return beside(settings, pd.DataFrame({**values, **between, **ratios}, index=settings.index)), summary
 
 
@@ -181,33 +173,31 @@ def _difference(name: str, num_pairs: int, lead: Lead, sign: int, unit: str) -> 
 def _against(runs: pd.DataFrame, base: Mapping[str, Any], ranking: Ranking) -> Finding:
     """Compare each setting with the base, repeat by repeat."""
     contest = Contest.of(runs, ranking)
-    position = _position_of(base, runs, ranking)
-    metric, sign = ranking.goal.metric, ranking.goal.sign
-    rivals = [position, *(rival for rival in contest.order if rival != position)]
-    settings = [ranking.all_settings[rival] for rival in rivals]
-    rows = 0.0 - sign * differences(contest.scores, position)
-    rows[position] = np.nan  # the base has no difference
-    number = max(len(rivals) - 1, 1)
-    each = [difference(row[~np.isnan(row)], num_pairs=number) for row in rows[rivals]]
-    least = fewest(number * each[0].least)
+    first = _position_of(base, runs, ranking)
+    metric, sign, unit = ranking.goal.metric, ranking.goal.sign, contest.unit
+    others = [rival for rival in contest.order if rival != first]
+    settings = [ranking.all_settings[rival] for rival in (first, *others)]
+    rows = 0.0 - sign * differences(contest.scores, first)[others]
+    each = [difference(row[~np.isnan(row)], num_pairs=len(others)) for row in rows]
+    least = fewest(max(len(others), 1) / ERROR)
     computed: dict[str, list[Any]] = {
         metric: [setting.mean for setting in settings],
-        f"{contest.unit}s": [settings[0].number, *(lead.n for lead in each[1:])],
-        "difference": [lead.mean for lead in each],
-        "verdict": ["base", *(_state(lead, sign) for lead in each[1:])],
-        "low": [lead.low for lead in each],
-        "high": [lead.high for lead in each],
+        f"{unit}s": [settings[0].number, *(lead.n for lead in each)],
+        "difference": [math.nan, *(lead.mean for lead in each)],
+        "verdict": ["base", *(_state(lead, sign) for lead in each)],
+        "low": [math.nan, *(lead.low for lead in each)],
+        "high": [math.nan, *(lead.high for lead in each)],
     }
     lost = [
-        f"{contest.names[rival]} has {setting.number} of {setting.total} {contest.unit}s"
-        for rival, setting in zip(rivals, settings, strict=True)
+        f"{ranking.name(setting)} has {setting.number} of {setting.total} {unit}s"
+        for setting in settings
         if setting.lost
     ]
     return with_sentence(
         rivals_table([setting.params for setting in settings], computed),
-        f"{metric} of each setting against {label(dict(base))}, paired by {contest.unit}",
+        f"{metric} of each setting against {label(dict(base))}, paired by {unit}",
         "the 95 % intervals hold together, however often one looks",
-        f"an interval needs {least} {contest.unit}s" if any(lead.n < least for lead in each[1:]) else "",
+        f"an interval needs {least} {unit}s" if any(lead.n < least for lead in each) else "",
         *lost,
     )
 
@@ -223,15 +213,13 @@ def _state(lead: Lead, sign: int) -> str:
 
 def _position_of(base: Mapping[str, Any], runs: pd.DataFrame, ranking: Ranking) -> int:
     """Return the position of the setting that has the values of a base."""
-    axes = axes_of(runs, ranking.repeats)
     firsts = runs.iloc[[setting.rows[0] for setting in ranking.all_settings]]
     fits = np.ones(len(firsts), bool)
     for name, value in base.items():
-        if name not in axes:
-            raise InvalidArgumentError(f"base= names no hyperparameter {name!r}; {did_you_mean(name, axes)}")
         fits &= [key_of(each) == key_of(value) for each in firsts[name]]
     if fits.sum() != 1:
         rule = f"base= has to have the values of one setting, {label(dict(base))!r} are those of {fits.sum()}"
-        more = f"give a value of {', '.join(axes)}; repeats= names what only repeats a setting"
+        axes = ", ".join(axes_of(runs, ranking.repeats))
+        more = f"give a value of {axes}; repeats= names what only repeats a setting"
         raise InvalidArgumentError(f"{rule}: {more}")
     return int(fits.argmax())

@@ -7,7 +7,6 @@ from typing import Any
 
 from runmanager.answers.compare import paired
 from runmanager.answers.ranking import goal_named, ranking_of
-from runmanager.answers.sampled import is_finite
 from runmanager.answers.sentences import statuses_in_words
 from runmanager.checks.changed import changes_between
 from runmanager.checks.kept_source import changed_lines, read_source
@@ -30,19 +29,17 @@ Side = Sequence[RunResult]
 def diff(first: Path, second: Path) -> list[Row]:
     """Return the differences between two experiments or two runs."""
     damaged: list[str] = []
-    sides = [_side(path, damaged) for path in (first, second)]
+    sides: list[tuple[str, Side]] = []
+    for path in (first, second):
+        read, problems = read_results(path)
+        damaged += problems
+        experiments = [(name, runs) for name, runs in read if runs]
+        if len(experiments) != 1:
+            names = printable(", ".join(name for name, _ in experiments))
+            raise InvalidArgumentError([f"give an experiment or a run; under {path} are {names or 'no runs'}"])
+        sides += experiments
     warn_of(list(dict.fromkeys(damaged)), [first, second])
     return diff_of(*sides)
-
-
-def _side(path: Path, damaged: list[str]) -> tuple[str, Side]:
-    read, problems = read_results(path)
-    damaged += problems
-    experiments = [(name, runs) for name, runs in read if runs]
-    if len(experiments) != 1:
-        names = printable(", ".join(name for name, _ in experiments))
-        raise InvalidArgumentError([f"give an experiment or a run; under {path} are {names or 'no runs'}"])
-    return experiments[0]
 
 
 def diff_of(first: tuple[str, Side], second: tuple[str, Side]) -> list[Row]:
@@ -53,7 +50,9 @@ def diff_of(first: tuple[str, Side], second: tuple[str, Side]) -> list[Row]:
     rows = []
     for key in one | other:
         missing = math.nan if key[0] == "metric" else ""
-        rows += _if_changed(*key, one.get(key, missing), other.get(key, missing))
+        before, now = one.get(key, missing), other.get(key, missing)
+        if before != now:
+            rows.append(_row(*key, before, now))
     rows += _code(sides)
     return rows if are_runs else [*rows, *_goal([first, second])]
 
@@ -75,12 +74,11 @@ def _described(runs: Side, *, is_run: bool) -> dict[tuple[str, str], Any]:
             described[what, str(name)] = _values(content[name] for content in each if name in content)
     described["status", "runs"] = statuses_in_words(run.status for run in runs)
     if is_run:
-        described["note", "run"] = _one_line((design.notes or {}).get(runs[0].folder.id))
-        epochs = runs[0].epochs
-        described["status", "epochs"] = str(len(epochs))
-        described |= {
-            ("metric", name): float(number) for name, number in (epochs[-1].metrics if epochs else {}).items()
-        }
+        (run,) = runs
+        described["note", "run"] = _one_line((design.notes or {}).get(run.folder.id))
+        described["status", "epochs"] = str(len(run.epochs))
+        for record in run.epochs[-1:]:
+            described |= {("metric", name): float(number) for name, number in record.metrics.items()}
     return described
 
 
@@ -111,28 +109,23 @@ def _goal(named: Sequence[tuple[str, Side]]) -> list[Row]:
     each = [runs_table({name: runs}) for name, runs in named]
     goals = [goal_named(runs) for runs in each]
     goal = goals[1] or goals[0]
-    # in a file of another tool, the goal may name a column of text
+    # a goal may name a column of text, such as a hyperparameter
     if goal is None or any(goal.metric not in runs or runs[goal.metric].dtype != "float64" for runs in each):
         return []
     own = [None if mine == goal else str(goal) for mine in goals]  # None selects all goals of the experiment
     best = [ranking_of(runs, given).settings[:1] for runs, given in zip(each, own, strict=True)]
-    means = [settings[0].mean if settings else math.nan for settings in best]
-    rows = _if_changed("metric", f"{goal.metric}, leading setting", *means)
+    before, now = (settings[0].mean if settings else math.nan for settings in best)
+    rows = [_row("metric", f"{goal.metric}, leading setting", before, now)] if before != now else []
     sides = [runs for _, runs in named]
     if sides[0][0].folder.path.parent == sides[1][0].folder.path.parent:
         return rows
     both = runs_table(dict(zip(("first", "second"), sides, strict=True)))
     pairs, summary = paired(both, "experiment", ranking_of(both, str(goal)))
-    if pairs.empty:
-        return rows
-    base, other = list(map(str, pairs))[-4:-2]  # either side may be first
-    before, after = (float(pairs[name].mean()) for name in sorted((base, other)))
-    row = _row("metric", f"{goal.metric}, mean of {counted(len(pairs), 'pair')}", before, after)
-    return [*rows, {**row, "note": join(summary)}]
-
-
-def _if_changed(what: str, name: str, first: Any, second: Any) -> list[Row]:
-    return [_row(what, name, first, second)] if first != second else []
+    if not pairs.empty:
+        means = (float(pairs[name].mean()) for name in ("first", "second"))
+        row = _row("metric", f"{goal.metric}, mean of {counted(len(pairs), 'pair')}", *means)
+        rows.append({**row, "note": join(summary)})
+    return rows
 
 
 def _row(what: str, name: str, first: Any, second: Any) -> Row:
@@ -142,9 +135,9 @@ def _row(what: str, name: str, first: Any, second: Any) -> Row:
 
 def _values(values: Iterable[Any]) -> str:
     by_text = {text(value): value for value in values}
-    numbers = [value for value in by_text.values() if type(value) in (int, float) and is_finite(value)]
+    numbers = [value for value in by_text.values() if type(value) in (int, float) and value == value]  # noqa: PLR0124
     if len(numbers) == len(by_text) > _MOST_VALUES:
-        return f"{cell(float(min(numbers)))} to {cell(float(max(numbers)))} ({len(numbers)} values)"
+        return f"{cell(min(numbers))} to {cell(max(numbers))} ({len(numbers)} values)"
     return listed(by_text, _MOST_VALUES)
 
 

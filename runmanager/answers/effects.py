@@ -1,18 +1,17 @@
-"""The effects of hyperparameters on a result: the fraction of the variation that each of them explains.
+"""The effects of hyperparameters on a result: what each of them explains, and what it changes alone.
 
 The functions take the table of `load_runs`, or rows of it. Only completed runs count, as in `best`.
 """
 
 import math
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pandas as pd
 
-from runmanager.answers.changes import pooled
 from runmanager.answers.finding import Finding, with_sentence
 from runmanager.answers.ranking import (
+    Ranking,
     axes_of,
     check_comparable,
     completed,
@@ -25,10 +24,10 @@ from runmanager.answers.ranking import (
 )
 from runmanager.answers.sampled import in_parts, is_sampled
 from runmanager.answers.usual_goals import assumption
-from runmanager.tables.columns import HYPERPARAMETERS, check_table
+from runmanager.tables.columns import check_table
 
 
-@np.errstate(over="ignore", invalid="ignore")  # the mean of huge numbers may overflow
+@np.errstate(all="ignore")  # the mean of huge numbers may overflow
 def effects(
     runs: pd.DataFrame, goal: str | None = None, *, repeats: str | Sequence[str] | None = None
 ) -> Finding:
@@ -73,49 +72,44 @@ def effects(
         0   lr   0.1  2  0.75  0.0        1.0
         1   lr  0.01  2  0.50  0.0        1.0
     """
-    check_table(runs)
-    value = goals_of(runs, f"max:{goal}" if goal in runs else goal)[0].metric  # the direction does not matter
     check_table(runs, needs_axes=True)
+    value = goals_of(runs, f"max:{goal}" if goal in runs else goal)[0].metric  # the direction does not matter
     averaged, is_assumed = repeats_of(runs, repeats)
     check_comparable(runs, averaged)
-    numbers = completed(runs, value)
-    within = None
+    numbers, axes, within = completed(runs, value), axes_of(runs), None
     if averaged:
-        group, settings = settings_without(runs, averaged, all_of_them=True)
+        group, runs = settings_without(runs, averaged)
         within = describe(numbers, group)
-        settings.attrs[HYPERPARAMETERS] = [name for name in axes_of(runs) if name in settings]
-        runs, numbers = settings, within["mean"]
+        numbers, axes = within["mean"], list(runs)
     total = ((numbers - numbers.mean()) ** 2).sum()
-    varies = total and numbers.min() < numbers.max()  # `total` of equal numbers may exceed 0 by rounding
+    varies = numbers.min() < numbers.max()  # `total` of equal numbers may exceed 0 by rounding
     tables, parts = [], []
-    for axis in axes_of(runs):
+    for axis in axes:
         is_cut = is_sampled(runs[axis].tolist())  # into ranges
         codes, values = in_parts(runs[axis]) if is_cut else numbered(runs[axis])
-        if len(values) > 1:
-            parts.append(codes[numbers.notna().to_numpy()])
-            table = describe(numbers, codes)[["n", "mean", "std"]]
-            between = (table["n"] * (table["mean"] - numbers.mean()) ** 2).sum()
-            table["explained"] = between / total if varies else math.nan
-            if within is not None:
-                half = within.groupby(codes).apply(_half_interval)
-                table = table.assign(low=table["mean"] - half, high=table["mean"] + half)
-            labels = pd.Series(values, table.index, dtype="object")
-            tables.append(table.assign(axis=axis, value=labels))
+        if len(values) < 2:  # noqa: PLR2004 - it does not vary
+            continue
+        parts.append(codes[numbers.notna().to_numpy()])
+        table = describe(numbers, codes)[["n", "mean", "std"]]
+        between = (table["n"] * (table["mean"] - numbers.mean()) ** 2).sum()
+        table["explained"] = between / total if varies else math.nan
+        if within is not None:
+            half = within.groupby(codes).apply(_half_interval)
+            table = table.assign(low=table["mean"] - half, high=table["mean"] + half)
+        tables.append(table.assign(axis=axis, value=pd.Series(values, table.index, dtype="object")))
     interval = ["low", "high"] if averaged else []
     columns = ["axis", "value", "n", "mean", "std", *interval, "explained"]
     tables.sort(key=lambda table: -table["explained"].iloc[0])
-    table = pd.concat(tables, ignore_index=True)[columns] if tables else pd.DataFrame(columns=columns)
-    table.attrs = {}
-    counts = Counter(zip(*(codes.tolist() for codes in parts), strict=True))
-    is_complete = len(counts) == math.prod(len(set(codes.tolist())) for codes in parts)
-    is_balanced = len(parts) < 2 or (is_complete and len({*counts.values()}) < 2)  # noqa: PLR2004
+    counts = pd.Series(zip(*parts, strict=True), dtype="object").value_counts()
+    is_complete = len(counts) == math.prod(len(np.unique(codes)) for codes in parts)
+    are_unequal = len(parts) > 1 and not (is_complete and counts.nunique() < 2)  # noqa: PLR2004
     overlap = (
         "combinations are missing or unequal in number, so the shares overlap and may add up to more than 1"
     )
     return with_sentence(
-        table,
+        pd.concat(tables, ignore_index=True)[columns] if tables else pd.DataFrame(columns=columns),
         f"explained: the share of the variation of {value} that each axis explains",
-        "" if is_balanced else overlap,
+        overlap if are_unequal else "",
         "" if tables else "no hyperparameter varies",
         assumption(averaged) if is_assumed else "",
     )
@@ -124,6 +118,40 @@ def effects(
 def _half_interval(settings: pd.DataFrame) -> float:
     """Return half the width of the interval of settings' mean, from the variance between repeats."""
     counted = settings[settings["n"] > 0]
-    variance, freedom = pooled(zip(counted["n"].tolist(), counted["std"].tolist(), strict=True))
+    variance, freedom = _pooled(zip(counted["n"].tolist(), counted["std"].tolist(), strict=True))
     error = math.sqrt(variance * (1 / counted["n"]).sum()) / len(counted) if freedom else math.nan
     return float(t_quantile(freedom) * error)
+
+
+def changes(runs: pd.DataFrame, ranking: Ranking) -> dict[str, float]:
+    """Return the mean absolute change of the goal with each hyperparameter that varies, the largest first.
+
+    Settings are compared that differ in this hyperparameter alone; without such settings the change is NaN.
+    """
+    table = runs.iloc[[setting.rows[0] for setting in ranking.settings]]
+    means = pd.Series([setting.mean for setting in ranking.settings], dtype=float)
+    sizes = {}
+    for axis in axes_of(runs, ranking.repeats):
+        codes, values = numbered(table[axis])
+        if len(values) > 1:
+            group, _ = settings_without(table, [axis, *ranking.repeats])
+            cells = means.groupby([group, codes]).mean().sort_values()
+            rank, size = cells.groupby(level=0).cumcount(), cells.groupby(level=0).transform("size")
+            num_pairs = (size - 1).sum() / 2
+            total = math.fsum((2 * rank - size + 1) * cells)  # in sorted order, the sum over all pairs
+            sizes[axis] = total / num_pairs if num_pairs else math.nan
+    return dict(sorted(sizes.items(), key=lambda item: math.inf if math.isnan(item[1]) else -item[1]))
+
+
+def repeats_differ(ranking: Ranking) -> float:
+    """Estimate the mean absolute difference between two repeats of a setting; NaN without repeats."""
+    variance, _ = _pooled((setting.number, setting.statistics[0]["std"]) for setting in ranking.settings)
+    return 2 / math.sqrt(math.pi) * math.sqrt(variance)
+
+
+def _pooled(parts: Iterable[tuple[int, float]]) -> tuple[float, int]:
+    """Return the variance within parts, given by number and standard deviation, and its degrees of freedom."""
+    several = [(number - 1, std) for number, std in parts if number > 1]
+    freedom = sum(number for number, _ in several)
+    total = math.fsum(number * std * std for number, std in several)
+    return total / freedom if freedom else math.nan, freedom

@@ -117,10 +117,9 @@ def _column(column: "pd.Series[Any]") -> tuple[list[Any], "BaseDistribution"]:
         kind, number = (IntDistribution, int) if is_whole else (FloatDistribution, float)
         space = kind(number(low), number(high), log=log)
         return [None if is_missing(value) else number(value) for value in column.tolist()], space
-    codes, values = numbered(column)
-    missing = {code for code, value in enumerate(values) if is_missing(value)}
-    kept = [code for code in range(len(values)) if code not in missing]
-    return [None if code in missing else int(code) for code in codes], CategoricalDistribution(kept)
+    pairs = zip(numbered(column)[0].tolist(), column.tolist(), strict=True)
+    codes = [None if is_missing(value) else code for code, value in pairs]
+    return codes, CategoricalDistribution([code for code in dict.fromkeys(codes) if code is not None])
 
 
 @contextlib.contextmanager

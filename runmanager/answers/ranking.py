@@ -662,15 +662,13 @@ def completed(runs: pd.DataFrame, name: str) -> "pd.Series[float]":
     return numbers.reset_index(drop=True)
 
 
-def settings_without(
-    runs: pd.DataFrame, axes: Sequence[str], *, all_of_them: bool = False
-) -> tuple[Numbers, pd.DataFrame]:
+def settings_without(runs: pd.DataFrame, axes: Sequence[str]) -> tuple[Numbers, pd.DataFrame]:
     """Number the settings of runs; a setting is a combination of all hyperparameters except `axes`."""
     codes = {name: numbered(runs[name])[0] for name in axes_of(runs, axes)}
     group = np.zeros(len(runs), int)
     if codes:
         group = pd.DataFrame(codes).groupby([*codes], sort=False).ngroup().to_numpy()
-    names = [name for name in codes if all_of_them or codes[name].any()]
+    names = [name for name in codes if codes[name].any()]
     table = runs[names].take(np.unique(group, return_index=True)[1]).reset_index(drop=True)
     table.attrs = {}
     return group, table

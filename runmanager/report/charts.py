@@ -26,10 +26,10 @@ _MOST_POINTS = 1500  # maximum number of points per figure
 def effect(data: ReportData, axis: PageAxis, words: str, name: str, colored: PageAxis | None = None) -> str:
     """Plot the scores by one hyperparameter, and the mean of each value over otherwise equal settings."""
     scores = [data.scores[index] for index in data.order]
-    change = data.answers.matters.changes.get(axis.name)
+    column, size = data.answers.matters.changes.get(axis.name, ("", math.nan))
     compared: dict[str, float] = {}
-    if change and math.isfinite(change.mean):
-        contest = data.answers.verdict_on(change.axis)
+    if math.isfinite(size):
+        contest = data.answers.verdict_on(column)
         compared = {axis.label(contest.levels[rival]): contest.means[rival] for rival in contest.positions}
     heights = [*scores, *filter(math.isfinite, compared.values())]  # a mean of pairs may be outside all scores
     y = value_scale(min(heights), max(heights), HEIGHT - BOTTOM, TOP)

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from runmanager.answers.answers import Answers
 from runmanager.answers.contest import EQUAL, UNDECIDED
@@ -53,9 +52,10 @@ def effect_sentence(data: ReportData, axis: PageAxis) -> str:
     change = data.answers.matters.changes.get(axis.name)
     if change is None:
         return ""
-    if math.isnan(change.mean):
-        return f"No two settings differ in {axis.name} alone. {_correlation(data, change)}".strip()
-    contest = data.answers.verdict_on(change.axis)
+    column, size = change
+    if math.isnan(size):
+        return f"No two settings differ in {axis.name} alone."
+    contest = data.answers.verdict_on(column)
     if not contest.leads:  # all values but one lack one of several goals
         return ""
     names = [axis.label(level) for level in contest.levels]
@@ -79,7 +79,7 @@ def effect_sentence(data: ReportData, axis: PageAxis) -> str:
         parts.append("That may be chance.")
     if contest.alone:
         parts.append(f"Not in these comparisons: {_listed([names[rival] for rival in contest.alone])}.")
-    return " ".join(filter(None, [*parts, _correlation(data, change)]))
+    return " ".join(parts)
 
 
 def curves_sentence(data: ReportData, metric: str) -> str:
@@ -132,17 +132,6 @@ def left_sentence(answers: Answers, *, is_over: bool) -> str:
     is_stopped = is_over and not any(Status(word).is_in_progress for word in answers.counts)
     step = "; start the same command again to execute them" if is_stopped else ""
     return f"{left_to_execute(number, len(answers.runs))}{step}"
-
-
-def _correlation(data: ReportData, change: Any) -> str:
-    """Return a sentence on the rank correlation of the metric with a hyperparameter."""
-    rho = change.correlation
-    if not math.isfinite(rho):
-        return ""
-    over = f"rank correlation {rho:.2f} over {len(data.ranking.settings)} settings"
-    if change.is_chance:
-        return f"{capital(data.goal.metric)} neither rises nor falls with it beyond chance ({over})."
-    return f"{capital(data.goal.metric)} {'rises' if rho > 0 else 'falls'} with it ({over})."
 
 
 def _listed(names: Sequence[str]) -> str:

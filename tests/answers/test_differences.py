@@ -39,18 +39,3 @@ def test_a_goal_that_no_run_has_leaves_the_rest_to_compare(root, goal):
     assert rows["lr"]["second"] == "0.2"
     assert (rows["goal"]["first"], rows["goal"]["second"].isprintable()) == ("", True)
     assert rows["loss, mean of 2 pairs"]["difference"] == pytest.approx(0.15)
-
-
-@pytest.mark.slow(everywhere=True)
-def test_a_number_that_no_float_holds_is_shown_among_others(tmp_path):
-    for name, values in (("a", [*range(8), 10**400]), ("b", range(8))):
-        manager = RunManager(name, tmp_path, tensorboard=False, display=False)
-        for value in values:
-            with manager.run({"width": value}):
-                for _ in manager.epochs(1):
-                    manager.track_loss(1.0, 1)
-
-    rows = {row["name"]: row for row in diff(tmp_path / "a", tmp_path / "b")}
-
-    assert rows["width"]["second"] == "0 to 7 (8 values)"
-    assert rows["width"]["first"].startswith("0, 1, 2, 3")

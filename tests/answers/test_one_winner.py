@@ -253,6 +253,7 @@ def test_only_runs_that_completed_are_said_to_be_ranked(tmp_path):
 def test_columns_that_hold_no_numbers_are_refused_by_default_too():
     for values in ([True, False], [0.5, pd.NA], ["0.5", "0.6"]):
         runs = pd.DataFrame({"run": [1, 2], "accuracy": pd.Series(values, dtype=object)})
+        runs.attrs["hyperparameters"] = ["run"]
         for function in (best, verdict, effects):
             with pytest.raises(InvalidArgumentError, match=r"'accuracy' does not hold numbers: .* as 'loss'"):
                 function(runs)

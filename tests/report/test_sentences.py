@@ -178,8 +178,8 @@ def test_what_an_axis_changes_is_the_mean_over_all_pairs_that_differ_in_it_alone
     for axis in case.axes:
         each = [itertools.combinations(group.values(), 2) for group in case.groups(axis)]
         pairs = [abs(a - b) for a, b in itertools.chain(*each)]
-        change = case.data.answers.matters.changes.get(axis)
-        assert bool(pairs) == bool(change and math.isfinite(change.mean))
+        _, size = case.data.answers.matters.changes.get(axis, ("", math.nan))
+        assert bool(pairs) == math.isfinite(size)
         if pairs and axis in sizes:
             assert float(sizes[axis]) == pytest.approx(sum(pairs) / len(pairs), rel=0.06, abs=1e-12)
         assert pairs or axis not in sizes
@@ -207,12 +207,6 @@ def test_the_first_value_of_an_axis_has_the_best_mean_where_all_else_is_equal(ca
             assert ("That may be chance." in words) != decision.decided
         else:
             assert "have the same mean" in words or "no value is ahead" in words or not groups
-        if rank := re.search(r"(neither rises|rises|falls).*rank correlation (\S+) over (\d+) settings", words):
-            expected = stats.spearmanr(case.settings[axis.name], case.settings["mean"])
-            assert int(rank[3]) == len(case.settings)
-            assert float(rank[2]) == pytest.approx(expected.statistic, abs=0.0051)
-            assert (rank[1] == "neither rises") == (expected.pvalue >= 0.05)
-            assert rank[1] == "neither rises" or (rank[1] == "rises") == (expected.statistic > 0)
 
 
 def listed(words):
