@@ -63,9 +63,9 @@ def tag(column: str) -> str:
 def decide(experiment: Experiment) -> None:
     """Choose the format of an experiment's hyperparameters, and update runs in an earlier format.
 
-    The format has the type of each hyperparameter, and the repeat axes, which are no hyperparameters of a
-    session. TensorBoard averages runs with one Trial ID: `grouped_by` names the hyperparameters that form it;
-    with None, each run has a separate Trial ID.
+    The format has the type of each hyperparameter, and what is no hyperparameter of a session: the repeat axes,
+    and the values that all runs share. TensorBoard averages runs with one Trial ID: `grouped_by` names the
+    hyperparameters that form it; with None, each run has a separate Trial ID.
     """
     path = experiment.path / files.HPARAMS
     try:
@@ -75,8 +75,12 @@ def decide(experiment: Experiment) -> None:
         repeats = experiment.design.repeating(names)
         kinds = kinds_of(run.params for run in runs)
         kinds = {name: kind for name, kind in sorted(kinds.items()) if name not in repeats}
-        grouped_by = [name for name in names if name not in repeats] if repeats else None
+        axes = [name for name in names if name not in repeats]
+        grouped_by = axes if repeats else None
+        # TensorBoard selects the first five axes by itself, and at a constant one all lines meet in a point
+        constants = {name: repr(plain(runs[0].params[name])) for name in kinds if axes and name not in axes}
         form = {"v": _VERSION, "kinds": kinds, "grouped_by": grouped_by, "repeats": [*repeats]}
+        form["constants"] = constants
         form["is_settled"] = True  # all runs have this format
         if form == files.read_json(path):
             return
@@ -104,10 +108,10 @@ def session_start(
         group_name=f"{run.path.parent.name}/{trial}",
         start_time_secs=time.time() if start_time is None else start_time,
     )
-    repeats, kinds = form.get("repeats", ()), form.get("kinds", {})
+    repeats, kinds, constants = (form.get(key, {}) for key in ("repeats", "kinds", "constants"))
     params = {**dict.fromkeys((*run.params, *kinds)), **run.params}
     for name, kind in kinds_of([params]).items():
-        if name in repeats:
+        if name in repeats or constants.get(name) == repr(plain(params[name])):
             continue
         value = plain(params[name])
         if kind == TEXT or kinds.get(name, kind) != kind:

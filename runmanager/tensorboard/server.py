@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 from urllib.parse import quote, urlencode, urlsplit
 
 from runmanager.answers.usual_goals import companion
@@ -21,7 +21,7 @@ from runmanager.core.experiment import Experiment, RunFolder, read_runs, varying
 from runmanager.core.files import slug
 from runmanager.core.goal import default_goal, goal_of_kept
 from runmanager.core.state import read_run
-from runmanager.core.values import kinds_of, text
+from runmanager.core.values import text
 from runmanager.core.wording import did_you_mean
 from runmanager.drawing.console import in_notebook
 from runmanager.errors import InvalidArgumentError, RunManagerError
@@ -46,7 +46,6 @@ sys.path += json.loads(sys.argv.pop(1))
 from runmanager.tensorboard.server import serve
 serve()
 """
-_HPARAMS = "/data/plugin/hparams/experiment"  # the request for all hyperparameters
 _ADDRESS = re.compile(r"^TensorBoard \S+ at (http\S+)", re.MULTILINE)
 
 _SERVERS: dict[Path, "Server"] = {}  # a repeated cell reuses its server
@@ -187,65 +186,9 @@ def serve() -> None:
         os._exit(0)  # the data server ends with this process
 
     threading.Thread(target=end_with_parent, daemon=True).start()
-    from tensorboard import default, main_lib, program
+    from tensorboard.main import run_main
 
-    main_lib.global_init()
-    make_server = program.create_port_scanning_werkzeug_server
-
-    def make_guarded_server(wsgi_app: Any, flags: Any) -> Any:
-        wsgi_app = _with_few_hparams(wsgi_app, Path(flags.logdir))
-        return make_server(wsgi_app if flags.bind_all else _guarded(wsgi_app, flags.host), flags)
-
-    board = program.TensorBoard(plugins=default.get_plugins(), server_class=make_guarded_server)
-    board.configure(sys.argv)
-    sys.exit(board.main())
-
-
-def _with_few_hparams(wsgi_app: Any, logdir: Path) -> Any:
-    """Show only hyperparameters that all runs have and that vary: TensorBoard selects the first five by itself.
-
-    TensorBoard draws no line for a run that lacks a selected hyperparameter; at a constant one, all lines meet
-    in a point.
-    """
-
-    def filtered(environ: dict[str, Any], start_response: Any) -> Any:
-        if not environ.get("PATH_INFO", "").endswith(_HPARAMS):
-            return wsgi_app(environ, start_response)
-        environ.pop("HTTP_ACCEPT_ENCODING", None)  # TensorBoard then answers with plain text
-        head: list[Any] = []
-        body = b"".join(wsgi_app(environ, lambda *answer: head.extend(answer)))
-        status, headers = head[:2]
-        if status.startswith("200"):
-            content = json.loads(body)
-            infos = content.get("hparamInfos", [])
-            names = shared_hparams(logdir)
-            infos = [info for info in infos if info["name"] in names] or infos
-            content["hparamInfos"] = [info for info in infos if info.get("differs")] or infos
-            body = json.dumps(content).encode()
-            headers = [(name, text) for name, text in headers if name.lower() != "content-length"]
-            headers.append(("Content-Length", str(len(body))))
-        start_response(status, headers)
-        return [body]
-
-    return filtered
-
-
-def _guarded(wsgi_app: Any, host: str | None) -> Any:
-    """Refuse requests whose Host header is neither an address nor a name of this server."""
-    proxy = urlsplit(os.environ.get("TENSORBOARD_PROXY_URL", ""))
-    names = {"localhost", host, proxy.hostname}
-    is_hidden = bool(proxy.path) and not proxy.hostname  # the server is behind a proxy whose name is unknown
-
-    def guarded(environ: dict[str, Any], start_response: Any) -> Any:
-        name = urlsplit(f"//{environ.get('HTTP_HOST', '')}").hostname or ""
-        is_address = ":" in name or name.replace(".", "").isdigit()  # no name of a site is a number
-        if is_hidden or is_address or name in names or name.endswith(".localhost"):
-            return wsgi_app(environ, start_response)
-        words = "This TensorBoard answers to localhost alone: open the link that runmanager printed.\n"
-        start_response("403 Forbidden", [("Content-Type", "text/plain"), ("Content-Length", str(len(words)))])
-        return [words.encode()]
-
-    return guarded
+    run_main()
 
 
 @dataclass(frozen=True)
@@ -259,13 +202,6 @@ class TensorBoardPage:
         """Return the link to the configured page of the TensorBoard at `url`."""
         # the query configures Time Series, the fragment configures Scalars and Custom Scalars
         return f"{url.rstrip('/')}/?{self.query}#timeseries&_smoothingWeight=0"
-
-
-def shared_hparams(root: Path) -> list[str]:
-    """Return the hyperparameters that all runs of a folder's event files have, with one type in all runs."""
-    logged = [folder for folder in experiments(root) if any(folder.glob("*/events.out.tfevents.*"))]
-    first, *others = [kinds_of(run.params for run in _runs_here(folder)) for folder in logged] or [{}]
-    return [name for name, kind in first.items() if all(other.get(name) == kind for other in others)]
 
 
 def page_of(root: Path, experiment: str | None = None) -> TensorBoardPage:

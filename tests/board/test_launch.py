@@ -1,4 +1,3 @@
-import http.client
 import json
 import os
 import signal
@@ -12,11 +11,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from werkzeug.test import Client
-from werkzeug.wrappers import Request, Response
 
 from runmanager import RunManager, RunManagerError
-from runmanager.core.experiment import Experiment
 from runmanager.tensorboard import server as server_module
 from runmanager.tensorboard.server import Server
 from tests.board.reading import train
@@ -74,51 +70,6 @@ def test_it_answers_on_this_machine_until_it_is_stopped(server, tmp_path):
     assert not server.lives
     assert list(tmp_path.iterdir()) == []  # no note of a TensorBoard that is no more
     server.stop()
-
-
-def status_of(url, host):
-    """Ask TensorBoard for its runs as a page would whose site has a name; return the status of the answer."""
-    connection = http.client.HTTPConnection(urlsplit(url).netloc)
-    connection.request("GET", "/data/runs", headers={"Host": host})
-    answer = connection.getresponse()
-    assert (b"answers to localhost alone" in answer.read()) == (answer.status == 403)
-    return answer.status
-
-
-@pytest.mark.slow
-def test_the_page_of_another_site_cannot_read_the_runs(server):
-    port = urlsplit(server.url).port
-    ours = ["localhost", f"localhost:{port}", f"127.0.0.1:{port}", "[::1]:6006", "board.localhost", "LOCALHOST"]
-    foreign = [
-        "evil.example",
-        f"evil.example:{port}",
-        "localhost.evil.example",
-        "127.0.0.1.evil.example",
-        "",
-        "@",
-    ]
-
-    assert {host: status_of(server.url, host) for host in ours} == dict.fromkeys(ours, 200)
-    assert {host: status_of(server.url, host) for host in foreign} == dict.fromkeys(foreign, 403)
-
-
-@pytest.mark.parametrize(
-    ("proxy", "host", "status"),
-    [
-        ("https://hub.example/proxy/%PORT%/", "hub.example", 200),
-        ("https://hub.example/proxy/%PORT%/", "evil.example", 403),
-        ("/proxy/%PORT%/", "hub.example", 200),  # nobody knows the name
-        ("", "hub.example", 403),
-    ],
-)
-def test_the_proxy_that_leads_to_it_is_no_other_site(monkeypatch, proxy, host, status):
-    monkeypatch.setenv("TENSORBOARD_PROXY_URL", proxy)
-    said = []
-    board = server_module._guarded(lambda _, start: start("200 OK", []), None)
-
-    board({"HTTP_HOST": host, "REQUEST_METHOD": "GET"}, lambda words, _: said.append(words))
-
-    assert said[0].startswith(str(status))
 
 
 @pytest.mark.slow
@@ -181,32 +132,6 @@ def test_it_ends_with_a_process_that_is_killed(root):
         process.kill()
 
     wait_until_gone(url)
-
-
-def test_hparams_shows_what_all_runs_have_and_what_varies(tmp_path):
-    Experiment(tmp_path / "one").plan([{"lr": lr, "width": 8, "device": "cpu"} for lr in (0.1, 0.2)], {})
-    Experiment(tmp_path / "two").plan([{"lr": 0.3, "device": "cpu"}], {})
-    Experiment(tmp_path / "without event files").plan([{"width": 8, "device": "cpu"}], {})
-    for name in ("one", "two"):
-        (tmp_path / name / "001").mkdir()
-        (tmp_path / name / "001" / "events.out.tfevents.1.host").touch()
-    (tmp_path / "nothing of ours").mkdir()
-    infos = [{"name": "device"}, {"name": "lr", "differs": True}, {"name": "width", "differs": True}]
-
-    @Request.application
-    def board(request):
-        shown = infos if len(request.get_data()) else infos[:1]
-        return Response(json.dumps({"hparamInfos": shown}), content_type="application/json")
-
-    def names(folder, path="/data/plugin/hparams/experiment", data="{}"):
-        answer = Client(server_module._with_few_hparams(board, folder)).post(path, data=data).get_json()
-        return [info["name"] for info in answer["hparamInfos"]]
-
-    assert names(tmp_path) == ["lr"]
-    assert names(tmp_path / "one") == ["lr", "width"]
-    assert names(tmp_path / "nothing of ours") == ["lr", "width"]
-    assert names(tmp_path, data="") == ["device"]  # nothing varies
-    assert names(tmp_path, "/data/plugin/hparams/other") == ["device", "lr", "width"]
 
 
 @pytest.mark.slow
