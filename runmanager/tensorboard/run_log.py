@@ -44,7 +44,7 @@ from runmanager.tensorboard.pictures import Confusion
 
 CHARTS = {
     "side by side": {  # category with two charts in a row
-        "goal, best so far": ["Multiline", ["^Goal/best$"]],
+        "goal, best so far": ["Multiline", ["^Goal/best "]],
         "goal": ["Multiline", ["^Goal/last$"]],
         "loss of the training": ["Multiline", ["^loss/train$"]],
         "loss of the evaluation": ["Multiline", ["^loss/(?!train$)"]],
@@ -330,10 +330,11 @@ class RunLog(RunListener):
                 self.goal, self._of_goal = goal, {}
         value = metrics.get(self.goal.metric) if self.goal else None
         if self.goal and value is not None and abs(value) <= event_file.LARGEST:
-            best = self._of_goal.get(BEST)
+            name = f"{BEST} {self.goal}"
+            best = self._of_goal.get(name)
             if best is None or self.goal.sign * (value - best) > 0:
                 after = metrics.get("run duration", 0.0)
-                self._of_goal |= {BEST: value, BEST_AFTER: after, BEST_EPOCH: record.epoch}
+                self._of_goal |= {name: value, BEST_AFTER: after, BEST_EPOCH: record.epoch}
             self._of_goal[LAST] = value
         if self._of_goal:
             numbers |= {**self._of_goal, EPOCH_SECONDS: metrics.get("epoch duration", 0.0)}

@@ -71,7 +71,8 @@ def test_a_run_has_every_specified_tag_in_order(tmp_path):
     scalars = [
         "loss/train", "accuracy/train", "time/epoch_s", "time/run_s", "loss/test", "accuracy/test",
         "time/phase_data_s", "time/phase_eval_s", "time/phase_train_s", "time/throughput_images_per_s",
-        "Goal/best", "Goal/best_after_s", "Goal/best_epoch", "Goal/last", "Goal/epoch_s", "train/grad_norm",
+        "Goal/best max:test_accuracy", "Goal/best_after_s", "Goal/best_epoch", "Goal/last", "Goal/epoch_s",
+        "train/grad_norm",
     ]  # fmt: skip
     drawn = ["weights/1.weight", "weights:grad/1.weight"]
     assert logged == [
@@ -306,7 +307,8 @@ def test_the_layout_has_train_and_test_side_by_side_and_in_one_chart(tmp_path):
         for category in layout.category
     } == {
         "side by side": [
-            ["Goal/best"], ["Goal/last"], ["loss/train"], ["loss/test"], ["accuracy/train"], ["accuracy/test"],
+            ["Goal/best max:test_accuracy"], ["Goal/last"], ["loss/train"], ["loss/test"], ["accuracy/train"],
+            ["accuracy/test"],
         ],
         "overview": [
             ["loss/test", "loss/train"], ["accuracy/test", "accuracy/train"], ["time/epoch_s"],
@@ -533,8 +535,9 @@ def test_the_goal_is_followed_over_the_epochs(tmp_path, goal, epochs, best, last
             manager.track(**epochs[epoch - 1])
 
     scalars = scalars_in(tmp_path)
-    for name, values in (("Goal/best", best), ("Goal/last", last)):
-        assert [value for _, value in scalars.get(name, [])] == pytest.approx(values)
+    assert [value for _, value in scalars.get("Goal/last", [])] == pytest.approx(last)
+    points = sorted(point for name in scalars if name.startswith("Goal/best ") for point in scalars[name])
+    assert [value for _, value in points] == pytest.approx(best)
 
 
 @pytest.mark.parametrize(
@@ -567,9 +570,12 @@ def test_a_grid_writes_its_goal_whatever_it_is_called(tmp_path, options, column)
     for number, folder in enumerate(sorted((tmp_path / "e").glob("0*")), 1):
         values = table.loc[table["run"] == number, column]
         scalars = scalars_in(folder)
-        assert {name for name in scalars if name.startswith("Goal/")} == set(OF_GOAL)
+        assert {name for name in scalars if name.startswith("Goal/")} == {
+            *OF_GOAL[1:],
+            f"Goal/best max:{column}",
+        }
         assert [value for _, value in scalars["Goal/last"]] == pytest.approx(values.tolist())
-        assert scalars["Goal/best"][-1][1] == pytest.approx(values.max())
+        assert scalars[f"Goal/best max:{column}"][-1][1] == pytest.approx(values.max())
         text = texts_in(folder)["run/config"]
         assert ("| goal | " in text) is bool(options)
 
@@ -582,7 +588,7 @@ def test_the_metric_of_the_kept_weights_decides_where_no_goal_is_given(tmp_path)
             manager.track_loss(0.5, 1)
             manager.track(f1=[0.5, 0.75, 0.25][epoch - 1], test_accuracy=epoch / 4)
 
-    assert [value for _, value in scalars_in(tmp_path)["Goal/best"]] == [0.5, 0.75, 0.75]
+    assert [value for _, value in scalars_in(tmp_path)["Goal/best max:f1"]] == [0.5, 0.75, 0.75]
 
 
 def test_a_loop_follows_the_goal_of_its_experiment(tmp_path):
@@ -593,7 +599,7 @@ def test_a_loop_follows_the_goal_of_its_experiment(tmp_path):
                 manager.track_loss(0.5, 1)
                 manager.track(reward=epoch)
         folder = Experiment(tmp_path / "e").runs[id_of(params)]
-        return [value for _, value in scalars_in(folder.path)["Goal/best"]]
+        return [value for _, value in scalars_in(folder.path)["Goal/best min:reward"]]
 
     assert execute({"lr": 0.1}, goal="min:reward") == [1, 1]
     assert execute({"lr": 0.2}) == [1, 1]  # another process, which does not repeat it
@@ -619,6 +625,6 @@ def test_a_run_that_is_written_again_has_the_same_scalars(tmp_path, how):
     (folder,) = (tmp_path / "e").glob("001*")
 
     scalars = folder_scalars(folder)
-    assert scalars["Goal/best"] == [(1, 0.25), (2, 0.75), (3, 0.75)]
+    assert scalars["Goal/best max:reward"] == [(1, 0.25), (2, 0.75), (3, 0.75)]
     assert scalars["Goal/best_epoch"] == [(1, 1), (2, 2), (3, 2)]
     assert scalars["Goal/last"] == [(1, 0.25), (2, 0.75), (3, 0.5)]

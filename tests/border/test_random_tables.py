@@ -344,14 +344,17 @@ def check_sentences(case: Case, outcome: GridOutcome, root: Path) -> None:
 def check_events(case: Case, root: Path) -> None:
     """Compare what HParams has of each run: hyperparameters, the last and the best value of its goal."""
     metric, sign = case.goals[0]
+    axes = {name for name in case.rows[0][0] if name not in case.axes}
+    varying = {name for name in axes if len({params[name] for params, *_ in case.rows}) > 1}
     for number, (params, status, epochs) in enumerate(case.rows, 1):
         folder = run_folder(root, number)
         values = [metrics[metric] for metrics in epochs if metric in metrics]
-        assert hparams_of(folder) == {name: value for name, value in params.items() if name not in case.axes}
+        assert hparams_of(folder) == {name: params[name] for name in varying or axes}
         if status == "completed" and case.goal and values:
             scalars = scalars_of(folder)
             assert scalars["Goal/last"][-1][1] == pytest.approx(values[-1])
-            assert scalars["Goal/best"][-1][1] == pytest.approx(sign * max(sign * value for value in values))
+            best = scalars[f"Goal/best {'max' if sign > 0 else 'min'}:{metric}"]
+            assert best[-1][1] == pytest.approx(sign * max(sign * value for value in values))
 
 
 @pytest.mark.parametrize("batch", of_night_but(range(10), [0]))
