@@ -1,7 +1,7 @@
 """Assertions on training functions, for pytest."""
 
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -115,14 +115,7 @@ def assert_not_worse(
     return result
 
 
-def assert_resumes(
-    train: Train,
-    params: Mapping[Any, Sequence[Any]] | None = None,
-    *,
-    save: Callable[..., object] | None = None,
-    load: Callable[..., object] | None = None,
-    **options: Any,
-) -> None:
+def assert_resumes(train: Train, params: Mapping[Any, Sequence[Any]] | None = None, **options: Any) -> None:
     """Execute runs undisturbed and killed, and compare them, as ``run_grid(check="resume")`` does.
 
     The assertion fails if a killed run resumes with another state, other inputs or other metrics; if the
@@ -131,9 +124,6 @@ def assert_resumes(
     Args:
         train: The training function, ``train(run, manager)``.
         params: The axes of the grid; by default, the device is the CPU.
-        save: For a loop without ``checkpoint=``: ``save(folder, ...)`` writes its state after each epoch. The
-            parameters after the folder get the variables of `train` with their names.
-        load: Reads the state: ``load(folder, ...)`` is called before the first epoch of the resumed run.
         **options: Further arguments of `run_grid`, such as ``data=``.
 
     Raises:
@@ -144,26 +134,16 @@ def assert_resumes(
 
         def test_a_killed_run_resumes():
             assert_resumes(train, {"lr": [0.1], "seed": [1], "device": ["cpu"]})
-
-        def test_a_loop_of_accelerate_resumes():
-            assert_resumes(
-                train_with_accelerate,
-                save=lambda folder, accelerator: accelerator.save_state(folder),
-                load=lambda folder, accelerator: accelerator.load_state(folder),
-            )
     """
     __tracebackhide__ = True
 
-    if (save is None) != (load is None):
-        raise GridError(["save= and load= belong together: give assert_resumes both, or checkpoint= in train"])
     grid = {"device": ["cpu"]} if params is None else params
     with tempfile.TemporaryDirectory(prefix="runmanager-", ignore_cleanup_errors=True) as folder:
         settings = GridOptions(experiment="resumes", root=folder, check="resume", **{**_INLINE, **options})
         with ExitStack() as closing:
             loop, *_ = open_grid(grid, train, settings, closing)
             try:
-                functions = (save, load) if save and load else None
-                notes = check_settings(loop, is_of_resuming=True, functions=functions)
+                notes = check_settings(loop, is_of_resuming=True)
             except GridError as error:
                 raise AssertionError(str(error)) from None
     unrepeatable = [note for note in notes if "not repeatable" in note]

@@ -4,22 +4,21 @@ import json
 import os
 import random
 import shutil
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import ChainMap
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from inspect import signature
 from itertools import chain
 from pathlib import Path
-from types import FrameType
+from traceback import walk_stack
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 
 from runmanager.checks.changed import Reached, short_hash
-from runmanager.checks.check import CheckTask, ShortEpoch, ShortRun, leave_early, shortened
+from runmanager.checks.check import CheckTask, ShortEpoch, ShortRun, shortened
 from runmanager.checks.unsaved import is_of_user
 from runmanager.core import checkpoint
 from runmanager.core.checkpoint import ResumeState
@@ -44,8 +43,6 @@ _ENDLESS = (
 
 # "start" and "end" of an epoch, or "step" before a batch is used; the epoch and the step
 Point = tuple[str, int, int]
-# they save and load the state of a loop; arguments after the folder are variables of `train`
-Functions = tuple[Callable[..., object], Callable[..., object]]
 
 
 class Trace:
@@ -54,6 +51,7 @@ class Trace:
     Attributes:
         digests: A point and a name -> the digest on each rank. The name is that of a variable; with a space, it
             is that of what must not differ.
+        points: The points in the order of the execution.
         error: Why the execution failed or cannot be compared, "" if it did not and can.
     """
 
@@ -64,11 +62,7 @@ class Trace:
             self.error = line.get("error", self.error)
             for name, digest in line.get("digests", {}).items():
                 self.digests.setdefault((tuple(line["point"]), name), []).append(digest)
-
-    @property
-    def points(self) -> list[Point]:
-        """The points in the order of the execution."""
-        return [*dict.fromkeys(point for point, _ in self.digests)]
+        self.points: list[Point] = [*dict.fromkeys(point for point, _ in self.digests)]
 
     def differing(self, other: "Trace") -> list[tuple[Point, str]]:
         """Return the keys of the digests that differ, in the order of the execution."""
@@ -82,77 +76,72 @@ class ResumeTask(CheckTask):
     Under torchrun, each rank executes its part of the run in a fresh process, and all have the same outcome.
     """
 
-    functions: Functions | None = None  # what saves and loads the state, None for checkpoint=
-
     done = "killed after and inside an epoch, they resume with the same state, inputs and metrics"
 
     def __call__(self, run: Run, report: Report) -> Outcome:
         """Execute the run undisturbed and killed; return what differs, else what does not repeat."""
-        sent = serialize.dump((self.task, run, self.functions))
         with self.temporary_folder() as folder:
-            execute = partial(self._execute, sent, Path(folder), report)
+            execute = partial(_execute, serialize.dump((self.task, run)), Path(folder), report)
             first = execute()
             if first.error:
                 return Outcome(Status.FAILED, first.error)
             noise = first.differing(execute())
             last = first.points[-1][1]
             kills: list[Point | None] = [("start", 2, 0)] if last > 1 else []
-            steps = [(kind, epoch, step) for kind, epoch, step in first.points if step and epoch == last]
+            steps = [point for point in first.points if point[2] and point[1] == last]
             kills += [*steps[len(steps) // 2 :][:1], None]
             resumed = [execute(seed, point) for seed, point in enumerate(kills)][1:]
-            if self._difference(first, resumed, noise):
+            if problem := _difference(first, resumed, noise):
                 # two executions may be equal by chance, so a third one confirms the difference
                 noise += first.differing(execute())
-        problem = self._difference(first, resumed, noise)
+                problem = _difference(first, resumed, noise)
         return Outcome(Status.FAILED if problem else Status.COMPLETED, problem or _note(noise))
 
-    def _execute(
-        self, sent: bytes, folder: Path, report: Report, seed: int = 0, kill_at: Point | None = None
-    ) -> Trace:
-        """Execute the run in a fresh process; unless `seed` is 0, continue what is in the folder."""
-        # one path on all ranks, as programs keep paths of files
-        runs = ranks.from_main(lambda: folder) / "runs"
-        if seed == 0 and ranks.is_main():
-            shutil.rmtree(runs, ignore_errors=True)
-        path, environment = folder / "trace.jsonl", {**os.environ, **ranks.environment_of_new_group()}
-        path.write_text("", encoding="utf-8")
-        process = fresh_process(execute_observed, sent, environment, path, runs, seed, kill_at)
-        try:
-            process.join(LONGEST_S)
-            code = process.exitcode
-        finally:
-            process.kill()
-            process.join()
-        if code is None:
-            lines = [{"error": _ENDLESS}]
-        elif code and not kill_at:
-            lines = [{"error": f"its process died with exit code {code}"}]
-        else:
-            lines = [*map(json.loads, path.read_text(encoding="utf-8").splitlines())]
-        report(BatchProgress(1, 0))
-        return Trace(ranks.gather(lines))
 
-    def _difference(self, first: Trace, resumed: Sequence[Trace], noise: Sequence[tuple[Point, str]]) -> str:
-        """Return a sentence about the first difference of resumed executions and its causes, or ""."""
-        noisy = {name for _, name in noise}
-        for trace in resumed:
-            if trace.error or not trace.digests:
-                return f"killed and started again, it fails: {trace.error or _ENDLESS}"
-            keys = [key for key in first.differing(trace) if key[1] not in noisy]
-            # the state may be restored later than at the beginning, with the first batch
-            if compared := [(point, name) for point, name in keys if " " in name and point[0] != "start"]:
-                begin = next((point for point in trace.points if point[0] == "step"), trace.points[0])
-                fact = f"killed and resumed {_from(begin)}, it differs {_from_first(compared)}"
-                names = [name for point, name in keys if point == begin and " " not in name]
-                # if a variable differs, so does what it has
-                causes = [name for name in names if name.rpartition(".")[0] not in names]
-                if not causes:
-                    return f"{fact}; the cause was not found, as gradients and files are not compared"
-                step = "name in checkpoint= what has state_dict(), and keep numbers in a dict of checkpoint="
-                if self.functions:
-                    step = "write this in save= and read it in load="
-                return f"{fact}; not restored: {listed(causes)}; {step}"
-        return ""
+def _execute(sent: bytes, folder: Path, report: Report, seed: int = 0, kill_at: Point | None = None) -> Trace:
+    """Execute the run in a fresh process; unless `seed` is 0, continue what is in the folder."""
+    # one path on all ranks, as programs keep paths of files
+    runs = ranks.from_main(lambda: folder) / "runs"
+    if seed == 0 and ranks.is_main():
+        shutil.rmtree(runs, ignore_errors=True)
+    path, environment = folder / "trace.jsonl", {**os.environ, **ranks.environment_of_new_group()}
+    path.write_text("", encoding="utf-8")
+    process = fresh_process(execute_observed, sent, environment, path, runs, seed, kill_at)
+    try:
+        process.join(LONGEST_S)
+        code = process.exitcode
+    finally:
+        process.kill()
+        process.join()
+    if code is None:
+        lines = [{"error": _ENDLESS}]
+    elif code and not kill_at:
+        lines = [{"error": f"its process died with exit code {code}"}]
+    else:
+        lines = [*map(json.loads, path.read_text(encoding="utf-8").splitlines())]
+    report(BatchProgress(1, 0))
+    return Trace(ranks.gather(lines))
+
+
+def _difference(first: Trace, resumed: Sequence[Trace], noise: Sequence[tuple[Point, str]]) -> str:
+    """Return a sentence about the first difference of resumed executions and its causes, or ""."""
+    noisy = {name for _, name in noise}
+    for trace in resumed:
+        if trace.error or not trace.digests:
+            return f"killed and started again, it fails: {trace.error or _ENDLESS}"
+        keys = [key for key in first.differing(trace) if key[1] not in noisy]
+        # the state may be restored later than at the beginning, with the first batch
+        if compared := [(point, name) for point, name in keys if " " in name and point[0] != "start"]:
+            begin = next((point for point in trace.points if point[0] == "step"), trace.points[0])
+            fact = f"killed and resumed {_from(begin)}, it differs {_from_first(compared)}"
+            names = [name for point, name in keys if point == begin and " " not in name]
+            # if a variable differs, so does what it has
+            causes = [name for name in names if name.rpartition(".")[0] not in names]
+            if not causes:
+                return f"{fact}; the cause was not found, as gradients and files are not compared"
+            step = "name in checkpoint= what has state_dict(), and keep numbers in a dict of checkpoint="
+            return f"{fact}; not restored: {listed(causes)}; {step}"
+    return ""
 
 
 def _note(noise: Sequence[tuple[Point, str]]) -> str:
@@ -190,10 +179,10 @@ def execute_observed(
     torch.manual_seed(seed)
     random.seed(seed)
     np.random.seed(seed)  # noqa: NPY002 - the users' state
-    observer, problem = Observer(trace, folder / "saved", kill_at), ""
-    ObservedEpoch.observer = observer
+    ObservedEpoch.observer, problem = Observer(trace, kill_at), ""
+    observer = ObservedEpoch.observer
     try:
-        task, run, observer.functions = serialize.load_dumped(sent)
+        task, run = serialize.load_dumped(sent)
         outcome = shortened(task, folder, observer)(run, lambda _: None)
         opened = observer.manager._current
         if outcome.status.is_exception or outcome.status is Status.KILLED:
@@ -219,7 +208,7 @@ class ObservedEpoch(ShortEpoch):
 
     def __init__(self, number: int, *args: Any) -> None:
         super().__init__(number, *args)
-        self.observer.epoch_began()
+        self.observer.point("start", number, 0, {})
 
     def batches(self) -> Iterator[Any]:
         """Yield the first batches of the loader."""
@@ -233,39 +222,16 @@ class Observer(ShortRun):
     """Writes digests at the points of a run into a file, or kills the process at a point."""
 
     trace: Path
-    folder: Path  # of what the functions save
     kill_at: Point | None
-    functions: Functions | None = None
 
     epoch_type = ObservedEpoch
-
-    def run_began(self, run: Any, network: Any, loader: Any) -> None:
-        """Resume after the last epoch that the functions have saved."""
-        if self.functions:
-            _ = self.manager.resume_epoch  # a loop that reads it saves its own state
-
-    def epoch_began(self) -> None:
-        """Write the state before an epoch that has just been opened."""
-        opened = self.manager._current
-        if self.functions and opened.resume_epoch == opened.number - 1 > 0:
-            self._call(self.functions[1], opened.resume_epoch)
-        self.point("start", opened.number, 0, {})
 
     def epoch_ended(self, record: EpochRecord, network: Any) -> str | None:
         """Write the state and the metrics after the epoch; return a reason to stop after the last epoch."""
         times = ("epoch duration", "run duration")
         values = {f"metric {name}": value for name, value in record.metrics.items() if name not in times}
         self.point("end", record.epoch, 0, values)
-        if self.functions:
-            self._call(self.functions[0], record.epoch)
         return super().epoch_ended(record, network)
-
-    def _call(self, function: Callable[..., object], epoch: int) -> None:
-        """Save or load the state after an epoch by the user's function."""
-        path, variables = self.folder / str(epoch), self._variables()
-        path.mkdir(parents=True, exist_ok=True)
-        names = [*signature(function).parameters][1:]
-        function(path, **{name: variables[name] for name in names if name in variables})
 
     def point(self, kind: str, epoch: int, step: int, compared: dict[str, Any]) -> None:
         """Write the digests of a point; kill the process if this is the point to do so."""
@@ -273,7 +239,7 @@ class Observer(ShortRun):
             with suppress(RunManagerError):  # the others may be dead
                 ranks.gather(None)  # no rank fails because another one has died before this point
             os.kill(os.getpid(), 9)  # SIGKILL; on Windows, the end of the process with this exit code
-        opened, variables = self.manager._current, self._variables()
+        opened = self.manager._current
         parts: Mapping[str, Any] = {}
         # a loop that saves its own state may do without random states
         if isinstance(opened.state, ResumeState):
@@ -283,29 +249,30 @@ class Observer(ShortRun):
         # what has a state is compared by it, not again in what holds it
         texts = {id(part): "" for part in parts.values() if hasattr(part, "state_dict")}
         contents: list[tuple[str, Any]] = []
-        for name, value in variables.items():
+        for name, value in _variables().items():
             with suppress(Exception):  # the object's own methods raise whatever they like
-                contents += _contents(name, value)
-                if _has_state(value) and id(value) not in texts:
-                    texts[id(value)] = ""
-                    compared |= {f"state of {name}": value.state_dict()} if kind == "end" else {}
+                kind_of_value = value if isinstance(value, type) else type(value)
+                if kind_of_value.__module__.startswith("runmanager."):
+                    continue
+                attributes = getattr(value, "__dict__", {}) if is_of_user(kind_of_value) else {}
+                # a loader saves its own state
+                if (
+                    hasattr(value, "state_dict")
+                    and not isinstance(value, type)
+                    and not hasattr(value, "dataset")
+                ):
+                    contents.append((name, value.state_dict()))
+                    if id(value) not in texts:
+                        texts[id(value)] = ""
+                        compared |= {f"state of {name}": contents[-1][1]} if kind == "end" else {}
+                elif not attributes:
+                    contents.append((name, value))
+                contents += [(f"{name}.{key}", item) for key, item in attributes.items() if key[:2] != "__"]
         reached = Reached(texts=texts)
         reached.is_data = reached.is_exact = True
         reached.most_bytes, reached.most_objects = _MOST_BYTES, _MOST_OBJECTS
         digests = {name: short_hash(reached.text(value)) for name, value in [*compared.items(), *contents]}
         self.write({"point": (kind, epoch, step), "digests": digests})
-
-    def _variables(self) -> dict[str, Any]:
-        """Return the variables of the user's frames and of their files."""
-        frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - inspect.currentframe() is the same
-        inner: dict[str, Any] = {}
-        outer: dict[str, Any] = {}
-        while frame and frame.f_code is not leave_early.__code__:
-            file = frame.f_code.co_filename
-            if is_users_file(file) or file.startswith("<"):
-                inner, outer = {**frame.f_locals, **inner}, {**frame.f_globals, **outer}
-            frame = frame.f_back
-        return {name: value for name, value in {**outer, **inner}.items() if not name.startswith("_")}
 
     def write(self, content: Mapping[str, Any]) -> None:
         """Append a line to the trace; a line that is written survives the end of the process."""
@@ -313,19 +280,12 @@ class Observer(ShortRun):
             file.write(json.dumps(content) + "\n")
 
 
-def _has_state(value: Any) -> bool:
-    """Whether a variable may be a part of a checkpoint; a loader saves its own state."""
-    return hasattr(value, "state_dict") and not isinstance(value, type) and not hasattr(value, "dataset")
-
-
-def _contents(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield what is compared of a variable: its state or content, and the attributes of the user's objects."""
-    kind = value if isinstance(value, type) else type(value)
-    if kind.__module__.startswith("runmanager."):
-        return
-    attributes = getattr(value, "__dict__", {}) if is_of_user(kind) else {}
-    if _has_state(value):
-        yield name, value.state_dict()
-    elif not attributes:
-        yield name, value
-    yield from ((f"{name}.{key}", item) for key, item in attributes.items() if not key.startswith("__"))
+def _variables() -> dict[str, Any]:
+    """Return the variables of the user's frames and of their files."""
+    frames = [
+        frame
+        for frame, _ in walk_stack(None)
+        if is_users_file(frame.f_code.co_filename) or frame.f_code.co_filename.startswith("<")
+    ]
+    variables = ChainMap(*[frame.f_locals for frame in frames], *[frame.f_globals for frame in frames])
+    return {name: value for name, value in variables.items() if not name.startswith("_")}

@@ -47,7 +47,6 @@ from runmanager.user_code import user_frames
 if TYPE_CHECKING:
     from optuna.pruners import BasePruner
 
-    from runmanager.checks.resumes import Functions
     from runmanager.front.manager import RunManager
     from runmanager.screen.live import GridProgress
 
@@ -337,12 +336,12 @@ def _order_of(goal: Goal) -> str:
     return f"goal={str(goal)!r} ranks {order} values first; otherwise write goal={str(other)!r}"
 
 
-def check_settings(loop: Loop, *, is_of_resuming: bool, functions: "Functions | None" = None) -> list[str]:
+def check_settings(loop: Loop, *, is_of_resuming: bool) -> list[str]:
     """Check each due setting of a grid; return sentences to print."""
     from runmanager.checks.check import CheckTask, try_settings  # imports torch
     from runmanager.checks.resumes import ResumeTask
 
-    task = ResumeTask(loop.task, functions=functions) if is_of_resuming else CheckTask(loop.task)
+    task = ResumeTask(loop.task) if is_of_resuming else CheckTask(loop.task)
     ended, repeats, lines = try_settings(loop, task)
     if any(outcome.status.is_lost for _, outcome in ended):
         from runmanager.answers.failures import failed_settings  # imports pandas

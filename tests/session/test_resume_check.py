@@ -5,15 +5,12 @@ import subprocess
 import sys
 
 import pytest
-import torch
-from torch import nn
-from torch.nn.functional import cross_entropy
 
 from runmanager import GridError, main, run_grid
 from runmanager.checks import resumes as resume_check
 from runmanager.testing import assert_resumes
 from tests.nightly import IS_NIGHT
-from tests.session.planted import BAD, OMISSIONS, RIGHT, TRANSFORMERS, variant
+from tests.session.planted import BAD, OMISSIONS, OWN_FILES, RIGHT, TRANSFORMERS, variant
 from tests.session.planted import LIGHTNING as OF_LIGHTNING
 
 GRID: dict[str, list[object]] = {"seed": [1], "device": ["cpu"]}
@@ -175,57 +172,29 @@ def test_ranks_of_torchrun_are_killed_together(parts, exit_code, sentence, tmp_p
     assert (tmp_path / "runs" / "e").exists() == (exit_code == 0)
 
 
-def plain(run, manager):
-    torch.manual_seed(run.seed)
-    network = nn.Linear(8, 2)
-    optimizer = torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9)
-    with manager.run(run, network, [(torch.ones(4, 8), torch.tensor([0, 1, 1, 0]))] * 3):
-        for _ in manager.epochs(4):
-            for inputs, labels in manager.batches():
-                loss = cross_entropy(network(inputs), labels)
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
-                manager.track_loss(loss, labels)
-
-
-def save_both(folder, network, optimizer):
-    torch.save([network.state_dict(), optimizer.state_dict()], folder / "state.pt")
-
-
-def load_both(folder, network, optimizer):
-    for part, state in zip([network, optimizer], torch.load(folder / "state.pt"), strict=True):
-        part.load_state_dict(state)
+@pytest.mark.slow
+def test_a_loop_with_its_own_files_is_asserted(load):
+    assert_resumes(load("own_files", OWN_FILES), GRID)
 
 
 @pytest.mark.slow
-def test_a_loop_with_functions_that_save_and_load_is_asserted():
-    assert_resumes(plain, GRID, save=save_both, load=load_both)
+def test_a_loop_that_does_not_load_its_optimizer_fails_the_assertion(load):
+    loads = "parts[name].load_state_dict(state)"
+    source = OWN_FILES.replace(loads, f"name == 'optimizer' or {loads}")
 
-
-@pytest.mark.slow
-def test_a_function_that_does_not_load_the_optimizer_fails_the_assertion():
-    def load_network(folder, network):
-        network.load_state_dict(torch.load(folder / "state.pt")[0])
-
-    with pytest.raises(AssertionError, match="optimizer; write this in save= and read it in load="):
-        assert_resumes(plain, GRID, save=save_both, load=load_network)
-
-
-def test_functions_that_save_and_load_belong_together():
-    with pytest.raises(GridError, match="save= and load= belong together"):
-        assert_resumes(plain, GRID, save=save_both)
+    with pytest.raises(AssertionError, match="not restored: optimizer"):
+        assert_resumes(load("no_optimizer", source), GRID)
 
 
 def test_another_check_is_refused(tmp_path):
     with pytest.raises(GridError, match="check must be True, False or 'resume', got 'resumes'"):
-        check(plain, tmp_path, check="resumes")
+        check(print, tmp_path, check="resumes")
 
 
 def test_the_flag_has_the_value_resume(tmp_path, capsys):
     words = ["--check", "again", "--root", str(tmp_path)]
 
     with pytest.raises(SystemExit):
-        main(GRID, plain, arguments=words)
+        main(GRID, print, arguments=words)
 
     assert "invalid choice: 'again' (choose from" in capsys.readouterr().err
