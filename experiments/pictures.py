@@ -34,7 +34,7 @@ from benchmarks.browser import browser
 HOME = Path(__file__).parents[1]
 RECORDING, REPORT = (HOME / "docs" / name for name in ("grid.gif", "report.png"))
 FASHION = (
-    "experiments/fashion_grid.py --experiment clothes --train-size 6000 --epochs 3 "
+    "experiments/fashion_grid.py --experiment clothes --train-size 6000 --num-epochs 3 "
     "--lr 0.01 0.003 --batch-size 100 1000 --num-workers 0 --device cpu --seed 1 2 3 4 5 6 7 8"
 )
 SIZE_OF_REPORT: ViewportSize = {"width": 1000, "height": 1875}

@@ -1,10 +1,10 @@
-# ruff: noqa: RUF009 - _option() makes a field
+# ruff: noqa: RUF009 - _flag() makes a field
 """The arguments of a grid: each option with its default, check and flag; the check of runs and design."""
 
 import inspect
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from runmanager.core.task import arguments_of
 from runmanager.core.values import RESERVED, identity
 from runmanager.core.wording import did_you_mean
 from runmanager.devices import ranks
-from runmanager.errors import GridError, Problems
+from runmanager.errors import GridError, Problems, is_count
 from runmanager.executors import EXECUTORS
 from runmanager.executors.inline import InlineExecutor
 from runmanager.search.decide import Decide, repeat_by_repeat, single_axis, with_repeats
@@ -26,76 +26,21 @@ from runmanager.search.optuna_pruner import is_optuna_pruner
 from runmanager.search.optuna_search import OptunaSearch
 from runmanager.search.space import SearchSpace
 from runmanager.tables.notes import check_note
-from runmanager.tensorboard.event_options import TensorBoard, check_tensorboard
+from runmanager.tensorboard.event_options import TensorBoard
 
 if TYPE_CHECKING:
     from optuna.pruners import BasePruner
 
 
-Check = Callable[[Problems, str, Any], object]
-"""Checks an option's value: it gets the value and the option's name, and appends errors."""
-
 _MOST_RUNS = 10_000  # maximum number of runs of a mapping, to detect a grid that is too large by accident
 
-EXECUTION, AGAIN = "execution", "when it is started again"
-"""The headings of --help."""
-
-
-@dataclass(frozen=True)
-class Flag:
-    """The command-line flag of an option.
-
-    Attributes:
-        name: The name of the flag, such as ``--jobs``.
-        help: A description in one line.
-        default: The default that --help shows; None for a flag without a value.
-        heading: The heading in --help under which the flag is listed.
-        settings: Further arguments of argparse's ``add_argument``.
-    """
-
-    name: str
-    help: str
-    default: object
-    heading: str
-    settings: Mapping[str, Any]
-
-
-def _option(
-    default: Any,
-    check: Check | None = None,
-    *,
-    flag: str = "",
-    name: str = "",
-    says: object = None,
-    heading: str = EXECUTION,
-    **settings: Any,
-) -> Any:
-    """Return a field of `GridOptions`."""
-    how = settings or {"action": "store_const", "const": True}
-    of_help = (default if says is None else says) if settings and settings.get("nargs") is None else None
-    command_flag = Flag(name, flag, of_help, heading, how) if flag else None
-    return field(default=default, metadata={"check": check, "flag": command_flag})
-
-
-def _must_be(rule: str, is_valid: Callable[[Any], bool]) -> Check:
-    def check(problems: Problems, name: str, value: Any) -> None:
-        if not is_valid(value):
-            problems.append(f"{name} must be {rule}, got {value!r:.60}")
-
-    return check
-
-
-def _check_listeners(problems: Problems, name: str, value: Any) -> None:
-    if not (isinstance(value, list | tuple) and all(isinstance(each, Listener) for each in value)):
-        problems.append(f"{name} must be a list of objects of a subclass of Listener, got {value!r:.60}")
-        return
-    for each in value:
-        if each.where not in ("parent", "worker"):
-            rule = f"{type(each).__name__}.where must be 'parent' or 'worker'"
-            problems.append(f"{rule}, got {each.where!r:.60}")
-
-
 _SECONDS: Mapping[str, Any] = {"type": float, "metavar": "S"}
+
+
+def _flag(default: Any, about: str, shown_default: object = "", name: str = "", **settings: Any) -> Any:
+    """Return a field of `GridOptions` with a flag; `settings` are arguments of argparse's ``add_argument``."""
+    settings = settings or {"action": "store_const", "const": True}
+    return field(default=default, metadata={"flag": (name, about, shown_default, settings)})
 
 
 def _jobs(word: str) -> int | str:
@@ -111,102 +56,95 @@ class GridOptions:
 
     experiment: str
     root: str | PathLike[str] = "runs"
-    plan_only: bool = _option(False, flag="show which runs would be executed, and stop", name="--plan")
-    jobs: int | str = _option(1, flag="runs at a time, or auto", type=_jobs, metavar="N")
-    runs_per_device: int = _option(1, flag="runs that share an accelerator", type=int, metavar="N")
-    executor: str | Executor | None = _option(
-        None, flag="worker processes, this process, or a Ray cluster", says="lanes", choices=EXECUTORS
+    plan_only: bool = _flag(False, "show which runs would be executed, and stop", name="--plan")
+    jobs: int | str = _flag(1, "runs at a time, or auto", 1, type=_jobs, metavar="N")
+    runs_per_device: int = _flag(1, "runs that share an accelerator", 1, type=int, metavar="N")
+    executor: str | Executor | None = _flag(
+        None, "worker processes, this process, or a Ray cluster", "lanes", choices=EXECUTORS
     )
-    timeout: float | None = _option(
-        None, flag="seconds without a batch, after which a run counts as hung", says="none", **_SECONDS
+    timeout: float | None = _flag(
+        None, "seconds without a batch, after which a run counts as hung", "none", **_SECONDS
     )
-    retries: int = _option(
-        0,
-        lambda problems, name, value: problems.check_count(name, value, 0),
-        flag="further attempts of a run that was killed or hung",
-        type=int,
-        metavar="N",
+    retries: int = _flag(0, "further attempts of a run that was killed or hung", "0", type=int, metavar="N")
+    max_seconds: float | None = _flag(
+        None, "seconds after which the grid stops, with exit code 75", "none", **_SECONDS
     )
-    max_seconds: float | None = _option(
-        None,
-        Problems.check_seconds,
-        flag="seconds after which the grid stops, with exit code 75",
-        says="none",
-        **_SECONDS,
+    on_error: str = _flag(
+        "continue", "what the grid does when a run fails", "continue", choices=["continue", "stop"]
     )
-    on_error: str = _option(
-        "continue",
-        lambda problems, name, value: problems.check_choice(name, value, ("continue", "stop")),
-        flag="what the grid does when a run fails",
-        choices=["continue", "stop"],
-    )
-    check: bool | str = _option(
+    check: bool | str = _flag(
         False,
-        _must_be("True, False or 'resume'", lambda value: isinstance(value, bool) or value == "resume"),
-        flag="try two steps of each setting; resume: whether it resumes",
+        "try two steps of each setting; resume: whether it resumes",
         nargs="?",
         const=True,
         choices=["resume"],
     )
-    only: int | Sequence[int] | None = _option(
-        None,
-        flag="execute only these runs, in this process, for a debugger",
-        type=int,
-        nargs="+",
-        metavar="RUN",
+    only: int | Sequence[int] | None = _flag(
+        None, "execute only these runs, in this process, for a debugger", type=int, nargs="+", metavar="RUN"
     )
-    tensorboard: bool | TensorBoard = _option(True, check_tensorboard)
+    tensorboard: bool | TensorBoard = True
     display: bool | None = None
-    report: bool | str | PathLike[str] = _option(
-        False,
-        _must_be("True, False or a file to write", lambda value: isinstance(value, bool | str | os.PathLike)),
-    )
-    listeners: Sequence[Listener] = _option((), _check_listeners)
-    prune: "SuccessiveHalving | BasePruner | None" = _option(
-        None,
-        _must_be(
-            "SuccessiveHalving(metric=...), a pruner of Optuna, or None to stop no run",
-            lambda value: isinstance(value, SuccessiveHalving | None) or is_optuna_pruner(value),
-        ),
-    )
-    decide: Decide | None = _option(
-        None,
-        _must_be("Decide(...), or None to add no repeats", lambda value: isinstance(value, Decide | None)),
-    )
-    search: OptunaSearch | None = _option(
-        None,
-        _must_be(
-            "OptunaSearch(n=...), or None to execute all runs",
-            lambda value: isinstance(value, OptunaSearch | None),
-        ),
-    )
+    report: bool | str | PathLike[str] = False
+    listeners: Sequence[Listener] = ()
+    prune: "SuccessiveHalving | BasePruner | None" = None
+    decide: Decide | None = None
+    search: OptunaSearch | None = None
     goal: str | Sequence[str] | None = None
     repeats: str | Sequence[str] | None = None
     note: str | None = None
     data: Any = None
-    retry_failed: bool = _option(False, flag="execute runs again that ended by a fault", heading=AGAIN)
-    changed: str | None = _option(
-        None,
-        lambda problems, name, value: problems.check_choice(name, value, ("rerun", "keep")),
-        flag="what to do with runs of other code, data or versions",
-        says="rerun below ten minutes",
-        heading=AGAIN,
+    retry_failed: bool = _flag(False, "execute runs again that ended by a fault")
+    changed: str | None = _flag(
+        None, "what to do with runs of other code, data or versions", "rerun below ten minutes",
         choices=["rerun", "keep"],
-    )
+    )  # fmt: skip
 
     @classmethod
-    def flags(cls) -> Iterator[tuple[str, Flag]]:
-        """Yield the name and flag of each option with a flag, in the order of --help."""
+    def flags(cls) -> Iterator[tuple[str, str, str, object, Mapping[str, Any]]]:
+        """Yield the options with flags, in the order of --help.
+
+        Each has its name, its flag, a description, the default for --help, and arguments of argparse.
+        """
         for option in fields(cls):
-            if flag := option.metadata.get("flag"):
-                yield option.name, replace(flag, name=flag.name or f"--{option.name.replace('_', '-')}")
+            if "flag" in option.metadata:
+                name, *of_flag = option.metadata["flag"]
+                yield option.name, name or f"--{option.name.replace('_', '-')}", *of_flag
 
     def check_values(self, problems: Problems) -> None:
         """Append errors about values, and about options that exclude each other."""
-        for option in fields(self):
-            value, check = getattr(self, option.name), option.metadata.get("check")
-            if check and value is not option.default:
-                check(problems, option.name, value)
+        if self.max_seconds is not None:
+            problems.check_seconds("max_seconds", self.max_seconds)
+        are_listeners = isinstance(self.listeners, list | tuple) and all(
+            isinstance(each, Listener) and each.where in ("parent", "worker") for each in self.listeners
+        )
+        rules: Mapping[str, tuple[bool, str]] = {
+            "retries": (is_count(self.retries), "a whole number, 0 or more"),
+            "on_error": (self.on_error in ("continue", "stop"), "'continue' or 'stop'"),
+            "check": (self.check in (True, False, "resume"), "True, False or 'resume'"),
+            "changed": (self.changed in (None, "rerun", "keep"), "'rerun', 'keep' or None"),
+            "tensorboard": (
+                isinstance(self.tensorboard, bool | TensorBoard),
+                "True, False or TensorBoard(histogram_every=5)",
+            ),
+            "report": (
+                isinstance(self.report, bool | str | PathLike), "True, False or a file to write"
+            ),
+            "listeners": (
+                are_listeners,
+                "a list of objects of a subclass of Listener, whose where is 'parent' or 'worker'",
+            ),
+            "prune": (
+                isinstance(self.prune, SuccessiveHalving | None) or is_optuna_pruner(self.prune),
+                "SuccessiveHalving(metric=...), a pruner of Optuna, or None to stop no run",
+            ),
+            "decide": (isinstance(self.decide, Decide | None), "Decide(...), or None to add no repeats"),
+            "search": (
+                isinstance(self.search, OptunaSearch | None), "OptunaSearch(n=...), or None to execute all runs"
+            ),
+        }  # fmt: skip
+        for name, (is_valid, rule) in rules.items():
+            if not is_valid:
+                problems.append(f"{name} must be {rule}, got {getattr(self, name)!r:.60}")
         num_local = os.environ.get("LOCAL_WORLD_SIZE", "")
         if self.check == "resume" and num_local not in ("", os.environ.get("WORLD_SIZE")):
             problems.append(
@@ -227,6 +165,7 @@ class GridOptions:
                 "RANK and WORLD_SIZE are set, as by torchrun, where each rank executes the runs itself: write "
                 "executor='inline', or unset them"
             )
+        kind: type[Executor] = InlineExecutor
         if isinstance(executor, Executor):
             if (self.jobs, self.runs_per_device, self.timeout) != (1, 1, None):
                 problems.append(
@@ -234,22 +173,19 @@ class GridOptions:
                     f"give them to {type(executor).__name__}()"
                 )
             return executor
-        how: dict[str, Any] = {
-            "jobs": self.jobs, "runs_per_device": self.runs_per_device, "timeout": self.timeout,
-        }  # fmt: skip
         with problems.collecting():
-            if executor == "inline":
-                return InlineExecutor(**how)
             if executor == "lanes":
                 from runmanager.executors.lanes import LanesExecutor
 
-                return LanesExecutor(**how)
-            if executor == "ray":
+                kind = LanesExecutor
+            elif executor == "ray":
                 from runmanager.executors.ray import RayExecutor
 
-                return RayExecutor(**how)
-            problems.check_choice("executor", executor, EXECUTORS)
-        return InlineExecutor()
+                kind = RayExecutor
+            elif executor != "inline":
+                problems.check_choice("executor", executor, EXECUTORS)
+            executor = kind(jobs=self.jobs, runs_per_device=self.runs_per_device, timeout=self.timeout)
+        return executor if isinstance(executor, Executor) else InlineExecutor()
 
 
 def check_runs(params: Any, train: Any, options: GridOptions, problems: Problems) -> list[Run]:

@@ -81,29 +81,7 @@ def test_its_runs_leave_their_process_as_it_was(start, tmp_path):
 
 
 @pytest.mark.slow(everywhere=True)
-def test_bad_values_are_named_all_at_once_and_nothing_is_written(start, tmp_path):
-    axes = "--lr 0 0.1 nan --batch-size 0 --num-workers -1 --device gpu --train-size 60001"
-
-    done = start(f"{axes} --precision half --seed x")
-
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert done.stderr.splitlines() == [
-        "fashion_grid.py: 8 problems, nothing was started:",
-        "  1. --lr takes numbers above 0, got '0'",
-        "  2. --lr takes numbers above 0, got 'nan'",
-        "  3. --batch-size takes whole numbers, 1 or more, got '0'",
-        "  4. --num-workers takes whole numbers, 0 or more, got '-1'",
-        "  5. --train-size takes whole numbers, 1 to 60000, got '60001'",
-        "  6. --precision takes one of fp32, bf16, fp16, got 'half'",
-        "  7. --seed takes whole numbers, 0 to 9223372036854775807, got 'x'",
-        "  8. unknown device 'gpu': did you mean 'cuda'?",
-    ]
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.slow(everywhere=True)
-@pytest.mark.parametrize(("arguments", "code"), [("--help", 0), ("--lr 0", 2), ("--device cpu:3", 2)])
+@pytest.mark.parametrize(("arguments", "code"), [("--help", 0), ("--lr x", 2), ("--device cpu:3", 2)])
 def test_what_trains_nothing_imports_nothing_heavy(arguments, code):
     heavy = ("torch", "tensorboard", "pandas", "numpy")
     program = (
