@@ -139,7 +139,7 @@ class RunManager(Manager):
 
         Raises:
             LifecycleError: No run is open.
-            InvalidArgumentError: `name` leads out of the folder, or `content` is a link or of another type.
+            InvalidArgumentError: `name` leads out of the folder, or `content` is of another type.
             StorageError: The artifact could not be written.
 
         Example:

@@ -19,7 +19,6 @@ from runmanager.core.files import (
     write_file,
 )
 from runmanager.errors import StorageError
-from runmanager.front import artifacts
 
 
 @pytest.fixture
@@ -323,33 +322,6 @@ def test_no_link_is_followed_and_nothing_waits_for_a_pipe(tmp_path, read):
         read(tmp_path / "missing")
     with pytest.raises(StorageError, match="cannot write"):
         AppendFile(tmp_path / "link", 6)
-
-
-def test_a_copy_is_on_disk_before_its_name_and_no_link_is_copied(tmp_path, faulty, monkeypatch):
-    calls = []
-
-    def fsync(descriptor):
-        calls.append("fsync")
-        os.fsync(descriptor)
-
-    def replace(source, target):
-        calls.append(source.read_bytes())
-        source.replace(target)
-
-    (tmp_path / "source").write_bytes(b"0123456789")
-    (tmp_path / "link").symlink_to("source")
-    (tmp_path / "target").write_bytes(b"old")
-    monkeypatch.setattr(artifacts, "_AT_ONCE", 4)
-    faulty(fsync=fsync, replace=replace)
-
-    artifacts._copy(tmp_path / "source", tmp_path / "target")
-
-    assert (tmp_path / "target").read_bytes() == b"0123456789"
-    assert calls == ["fsync", b"0123456789", "fsync"]
-    for name in ("link", "nothing"):
-        with pytest.raises(OSError, match=r"a link, which is not followed|No such file"):
-            artifacts._copy(tmp_path / name, tmp_path / "target")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "source", "target"]
 
 
 def test_a_file_that_was_opened_is_closed(tmp_path):
