@@ -1,7 +1,7 @@
 """The tables of epochs and of runs: their columns, in order and with types, and what their `attrs` note."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from runmanager.core.experiment import Design, Experiment, RunFolder
 from runmanager.core.goal import KEPT, Goal, default_goal, goal_of_kept
 from runmanager.core.outcome import LEADING, Status
 from runmanager.core.state import RunResult
-from runmanager.core.values import COLUMNS, RESERVED, column
+from runmanager.core.values import RESERVED, column
 from runmanager.core.wording import did_you_mean, printable
 from runmanager.errors import InvalidArgumentError
 from runmanager.tables.notes import first_line_of_note
@@ -46,8 +46,7 @@ Experiments = Mapping[str, Sequence[RunResult]]
 
 def results_table(experiments: Experiments, design: Design | None = None) -> pd.DataFrame:
     """Build the table of `load_results`; the design in an experiment's folder is the default design."""
-    begun = {name: [run for run in runs if run.epochs] for name, runs in experiments.items()}
-    runs = [*chain(*begun.values())]
+    runs = [*chain(*experiments.values())]
     counts = [len(run.epochs) for run in runs]
     records = [record for run in runs for record in run.epochs]
     of_epochs: dict[str, Any] = {"epoch": np.array([record.epoch for record in records], np.int64)}
@@ -57,33 +56,37 @@ def results_table(experiments: Experiments, design: Design | None = None) -> pd.
         of_epochs["jobs"] = np.repeat([run.jobs for run in runs], counts)
     if has_cold_starts(runs):
         of_epochs[COLD] = np.array([record.cold for record in records], np.bool_)
-    names = dict.fromkeys(chain(*(run.folder.params for run in chain(*experiments.values()))))
-    params = {name: [run.folder.params.get(name, pd.NA) for run in runs] for name in names}
-    of_runs = {**experiment_column(begun), "run": np.array([run.folder.number for run in runs], np.int64)}
-    table = epochs_table(counts, of_runs, params, of_epochs)
+    of_runs, params = of_folders({name: [run.folder for run in each] for name, each in experiments.items()})
+    table = epochs_table(counts, of_runs, params, pd.DataFrame(of_epochs))
     return _noted(table, _designs(experiments, design), {})
 
 
+def of_folders(experiments: Mapping[str, Sequence[RunFolder]]) -> tuple[dict[str, Any], dict[str, list[Any]]]:
+    """Return the columns that name the runs of experiments, and the values of each hyperparameter."""
+    runs = [*chain(*experiments.values())]
+    of_runs: dict[str, Any] = {"run": np.array([run.number for run in runs], np.int64)}
+    names = [name for name, folders in experiments.items() for _ in folders]
+    if len({*names}) > 1:
+        of_runs = {"experiment": pd.Categorical(names, [*dict.fromkeys(names)]), **of_runs}
+    params = dict.fromkeys(chain(*(run.params for run in runs)))
+    return of_runs, {name: [run.params.get(name, pd.NA) for run in runs] for name in params}
+
+
 def epochs_table(
-    counts: Sequence[int],
+    counts: Iterable[int],
     of_runs: Mapping[str, Any],
     params: Mapping[str, list[Any]],
-    of_epochs: Mapping[str, Numbers],
+    of_epochs: pd.DataFrame,
     first: Sequence[str] = ("epoch", *LEADING),
 ) -> pd.DataFrame:
     """Build a table of epochs; the `first` of their columns stand before the hyperparameters."""
-    columns: dict[str, Any] = {name: _repeated(values, counts) for name, values in of_runs.items()}
-    missing = np.full(sum(counts), math.nan)
-    columns |= {name: of_epochs.get(name, missing) for name in first}
-    labels = _labels(params, first)
-    for name, values in params.items():
-        if (label := labels[name]) in of_epochs:
-            every = _repeated(pd.Series(values, dtype="object"), counts)
-            columns[label] = _filled(every.tolist(), of_epochs[label].tolist())
-        else:
-            columns[label] = _repeated(_filled(values), counts)
-    columns |= {name: of_epochs[name] for name in of_epochs if name not in columns}
-    return from_columns(columns, labels.values())
+    of_params = _labelled(params, {*first, *of_epochs})
+    rows = [row for row, count in enumerate(counts) for _ in range(count)]
+    repeated = from_columns({**of_runs, **of_params}, ()).iloc[rows].reset_index(drop=True)
+    table = pd.concat([repeated, of_epochs], axis="columns")
+    table = table.reindex(columns=[*dict.fromkeys([*of_runs, *first, *of_params, *of_epochs])])
+    table.attrs = {HYPERPARAMETERS: [*of_params]}
+    return table
 
 
 def runs_table(experiments: Experiments, design: Design | None = None) -> pd.DataFrame:
@@ -113,11 +116,6 @@ def runs_table(experiments: Experiments, design: Design | None = None) -> pd.Dat
     for name in dict.fromkeys([*first, *LEADING[:2], *bests, *LEADING[2:], *names]):
         last = name.removeprefix(KEPT)  # for a run of an experiment that keeps no best weights
         numbers[name] = [summary.get(name, summary.get(last, math.nan)) for summary in summaries]
-    params = params_of_folders([run.folder for run in runs])
-    labels = _labels(params)
-    of_params = {
-        labels[name]: _filled(values, numbers.pop(labels[name], None)) for name, values in params.items()
-    }
     further: dict[str, list[Any]] = {
         "jobs": [run.jobs for run in runs] if any(run.jobs > 1 for run in runs) else [],
         "threads": [run.threads for run in runs],
@@ -127,14 +125,16 @@ def runs_table(experiments: Experiments, design: Design | None = None) -> pd.Dat
         INSIDE: [str(run.inside or "") if run.status.can_go_on else "" for run in runs],
         "parameters": [run.start.get("parameters") for run in runs],
     }
+    of_runs, params = of_folders({name: [run.folder for run in each] for name, each in experiments.items()})
+    of_params = _labelled(params, {*numbers, *further})
     for name, values in further.items():
         if any(value not in (None, "") for value in values):
             numbers[name] = [pd.NA if value is None else value for value in values]
     columns = {
-        "run": [run.folder.number for run in runs],
+        **of_runs,
         "status": [str(run.status) for run in runs],
         **of_params,
-        **{name: numbers.pop(name) for name in dict.fromkeys(first) if name in numbers},
+        **{name: numbers[name] for name in first},
         "epochs": [len(run.epochs) for run in runs],
         **numbers,
         "attempts": [run.attempts for run in runs],
@@ -142,8 +142,7 @@ def runs_table(experiments: Experiments, design: Design | None = None) -> pd.Dat
         "folder": [str(files.for_people(run.folder.path)) for run in runs],
         "error": [run.error for run in runs],
     }
-    table = from_columns({**experiment_column(experiments), **columns}, of_params)
-    return _noted(table, designs, kept)
+    return _noted(from_columns(columns, of_params), designs, kept)
 
 
 def _designs(experiments: Experiments, design: Design | None) -> dict[str, Design]:
@@ -165,40 +164,19 @@ def _noted(table: pd.DataFrame, designs: Mapping[str, Design], kept: Mapping[str
     return table
 
 
-def experiment_column(experiments: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
-    """Return the column of experiments, if several have rows."""
-    names = [name for name, runs in experiments.items() for _ in runs]
-    order = list(dict.fromkeys(names))
-    return {"experiment": pd.Categorical(names, order)} if len(order) > 1 else {}
-
-
-def params_of_folders(runs: Sequence[RunFolder]) -> dict[str, list[Any]]:
-    """Return the values of each hyperparameter, in the order of the runs."""
-    names = dict.fromkeys(chain(*(run.params for run in runs)))
-    return {name: [run.params.get(name, pd.NA) for run in runs] for name in names}
-
-
-def _labels(params: Iterable[str], first: Iterable[str] = ()) -> dict[str, str]:
-    """Name the column of each hyperparameter; the `first` columns are ours in this table alone."""
-    return _unlike({name: column(name) for name in params}, {*COLUMNS, INSIDE, LACKING, *first})
-
-
-def _unlike(labels: Mapping[str, str], columns: set[str]) -> dict[str, str]:
-    """Lengthen the label of each hyperparameter until it is unlike these columns and all earlier labels."""
-    names: dict[str, str] = {}
-    for name, label in labels.items():
-        names[name] = label
-        while names[name] in columns:
-            names[name] += " (hyperparameter)"
-        columns.add(names[name])
-    return names
+def _labelled(params: Mapping[str, list[Any]], columns: Collection[str]) -> dict[str, list[Any]]:
+    """Return the column of each hyperparameter; its name is that of no other column."""
+    return {
+        f"{name} (hyperparameter)" if name in columns else column(name): values
+        for name, values in params.items()
+    }
 
 
 def beside(params: pd.DataFrame, computed: pd.DataFrame) -> pd.DataFrame:
     """Join computed columns to the hyperparameters; rename a hyperparameter that collides."""
-    names = _unlike({str(name): str(name) for name in params}, set(map(str, computed)))
-    table = pd.concat([params.rename(columns=names), computed], axis="columns")
-    table.attrs = {HYPERPARAMETERS: [name for name in names.values() if name != "experiment"]}
+    params = params.rename(columns={name: f"{name} (hyperparameter)" for name in computed})
+    table = pd.concat([params, computed], axis="columns")
+    table.attrs = {HYPERPARAMETERS: [name for name in params if name != "experiment"]}
     return table
 
 
@@ -211,21 +189,16 @@ def of_experiments(runs: pd.DataFrame, key: str) -> Mapping[str, Any]:
     return {name: value for name, value in content.items() if name in present}
 
 
-def designs_of(runs: pd.DataFrame) -> dict[Path, Design]:
-    """Read the designs in the folders of the experiments that have rows in the table."""
-    folders = map(Path, dict.fromkeys(map(str, runs.get("folder", ()))))
-    # the column `folder` of another tool may have anything
-    experiments = dict.fromkeys(path.parent for path in folders if files.run_number(path.name) is not None)
-    return {path: Experiment(path).design for path in experiments}
-
-
 def notes_of(runs: pd.DataFrame) -> list[str]:
     """Return a sentence for each experiment that has a note, with its first line."""
-    sentences, designs = [], designs_of(runs)
-    for path, design in designs.items():
-        if design.note:
-            of_experiment = f" of {printable(path.name)}" if len(designs) > 1 else ""
-            sentences.append(f"note{of_experiment}: {printable(first_line_of_note(design.note))}")
+    folders = [Path(str(folder)) for folder in runs.get("folder", ())]
+    # the column `folder` of another tool may have anything
+    paths = dict.fromkeys(path.parent for path in folders if files.run_number(path.name) is not None)
+    sentences = []
+    for path in paths:
+        if note := Experiment(path).design.note:
+            of_experiment = f" of {printable(path.name)}" if len(paths) > 1 else ""
+            sentences.append(f"note{of_experiment}: {printable(first_line_of_note(note))}")
     return sentences
 
 
@@ -288,21 +261,13 @@ def category(values: list[Any]) -> Any:
     return pd.Categorical(values, list(dict.fromkeys([*statuses, *words])))
 
 
-def _filled(values: list[Any], metric: Sequence[float] | None = None) -> pd.Series:
-    """Make the column of a hyperparameter; a run without it may have a metric of this name."""
-    if metric is not None:
-        pairs = zip(values, metric, strict=True)
-        values = [number if value is pd.NA and number == number else value for value, number in pairs]  # noqa: PLR0124 - NaN
-    # the value NaN stays distinct from a missing value
-    is_nan = any(isinstance(value, float) and math.isnan(value) for value in values)
-    return pd.Series(values, dtype="object") if is_nan else _column(values)
-
-
 def _column(values: list[Any]) -> pd.Series:
     kinds = {type(value) for value in values}
     missing = type(pd.NA)
-    if kinds <= {float, missing}:
-        return pd.Series([v if isinstance(v, float) else math.nan for v in values], dtype="float64")
+    # beside a missing value, the value NaN stays distinct
+    is_nan = missing in kinds and any(isinstance(value, float) and math.isnan(value) for value in values)
+    if kinds <= {float, missing} and not is_nan:
+        return pd.Series([math.nan if value is pd.NA else value for value in values], dtype="float64")
     if len(kinds) == 1 and kinds <= {int, bool, str}:
         try:
             return pd.Series(values)
@@ -310,9 +275,3 @@ def _column(values: list[Any]) -> pd.Series:
         except (OverflowError, UnicodeEncodeError):
             pass
     return pd.Series(values, dtype="object")
-
-
-def _repeated(values: Any, counts: Sequence[int]) -> pd.Series:
-    series = pd.Series(values)
-    # without dtype, pandas guesses the type
-    return pd.Series(series.array.repeat(counts), dtype=series.dtype)

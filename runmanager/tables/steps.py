@@ -77,6 +77,8 @@ def load_steps(runs: Any = "runs") -> "pd.DataFrame":
         0    1      1     2  0.1        0.8
         1    1      1     4  0.1        0.6
     """
+    import pandas as pd
+
     from runmanager.tables import columns as tables
 
     folders, damaged = _folders_of(runs), list[str]()
@@ -103,13 +105,9 @@ def load_steps(runs: Any = "runs") -> "pd.DataFrame":
                 logged[title].append(run)
                 counts.append(count)
                 parts += of_run
-    folders_of_runs = [*chain(*logged.values())]
-    of_runs = {
-        **tables.experiment_column(logged),
-        "run": np.array([run.number for run in folders_of_runs], np.int64),
-    }
-    params = tables.params_of_folders(folders_of_runs)
-    table = tables.epochs_table(counts, of_runs, params, _in_columns(parts, names), ("epoch", STEP))
+    of_runs, params = tables.of_folders(logged)
+    of_steps = pd.DataFrame(_in_columns(parts, names))
+    table = tables.epochs_table(counts, of_runs, params, of_steps, ("epoch", STEP))
     warn_of(damaged, folders)
     return table
 

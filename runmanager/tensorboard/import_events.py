@@ -170,7 +170,8 @@ def _table(runs: Mapping[str, _Run], hparams: Mapping[str, Mapping[str, Any]]) -
     points, counts = pd.concat(frames), [len(frame) for frame in frames[: len(runs)]]
     of_epochs = {"epoch": points.index.to_numpy(np.int64)}
     of_epochs |= {column: points[tag].to_numpy() for tag, column in of_tags.items()}
-    table = epochs_table(counts, {"run": pd.Series(list(runs), dtype="str")}, params, of_epochs)
+    of_runs = {"run": pd.Series(list(runs), dtype="str")}
+    table = epochs_table(counts, of_runs, params, pd.DataFrame(of_epochs))
     if not params:
         del table.attrs[HYPERPARAMETERS]  # an answer then says how to name them
     return table.drop(columns=[name for name in LEADING if name not in of_tags.values()])

@@ -111,7 +111,9 @@ def test_a_goal_never_takes_the_place_of_a_hyperparameter(tmp_path):
     write(tmp_path, {"lr": 0.1}, val_f1=0.5)
     write(tmp_path, {"lr": 0.1, "val_f1": 3})
 
-    assert load_runs(tmp_path)["val_f1"].tolist() == [0.5, 3]
+    for table in (load_runs(tmp_path), load_results(tmp_path)):
+        assert table["val_f1"].fillna(-1).tolist() == [0.5, -1]
+        assert table["val_f1 (hyperparameter)"].isna().tolist() == [True, False]
 
 
 def test_a_column_never_takes_the_place_of_a_hyperparameter(tmp_path):
