@@ -4,11 +4,11 @@ import io
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Required, TypedDict
 
 import msgspec
 import pandas as pd
@@ -16,10 +16,10 @@ import pandas as pd
 from runmanager.core import files
 from runmanager.core.experiment import Rule
 from runmanager.core.files import strict_json
-from runmanager.core.goal import is_larger_better, parse_goal
+from runmanager.core.goal import parse_goal
 from runmanager.core.journal import DAMAGED
 from runmanager.core.outcome import Status
-from runmanager.core.values import COLUMNS, decode, encode, plain, text
+from runmanager.core.values import decode, encode, plain, text
 from runmanager.errors import InvalidArgumentError, MissingExtraError
 from runmanager.tables.columns import (
     GOALS,
@@ -44,8 +44,18 @@ _STATUSES = {str(status): str(status) for status in Status} | {
 }  # fmt: skip
 """The words of other tools for statuses, in lower case -> status."""
 
-Content = tuple[dict[str, list[Any]], Mapping[str, Any] | None]
+
+Content = tuple[dict[str, list[Any]], dict[str, Any] | None]
 """The columns of a file, and what it says of hyperparameters, goals, repeat axes and rules."""
+
+
+class _Described(TypedDict, total=False):
+    """What a file of `export` says of its table."""
+
+    hyperparameters: Required[list[str]]
+    goals: dict[str, list[str]]
+    repeats: dict[str, list[str]]
+    rules: dict[str, Rule]
 
 
 def export(table: pd.DataFrame, path: str | os.PathLike[str]) -> None:
@@ -96,14 +106,12 @@ def load_table(
     repeats: str | Sequence[str] | None = None,
     goal: str | Sequence[str] | None = None,
 ) -> pd.DataFrame:
-    """Load a table of runs: a file of `export`, the tutorial, a grid or another tool, or any DataFrame.
+    """Load a table of runs: a file of `export`, a CSV file of the tutorial or another tool, or any DataFrame.
 
     Args:
         table: A file whose name ends in ``.csv``, ``.json`` or ``.parquet``; or a DataFrame, a row per run.
         hyperparameters: The columns that are hyperparameters; needed for tables that do not name their
-            hyperparameters. By default, `load_table` uses the names in the file. For a file without names, it
-            uses the columns between `status` and `epochs`, or else after `run duration`, except columns that
-            runmanager writes, and columns whose names are those of metrics.
+            hyperparameters. By default, `load_table` uses the names in a file of `export`.
         repeats: The hyperparameters that only repeat a setting, as in `best`; their columns need not be among
             `hyperparameters`.
         goal: The goal, or several goals, as in `best`.
@@ -130,14 +138,16 @@ def load_table(
         >>> best(runs)["lr"].tolist()
         [0.1, 0.01]
     """
-    loaded = _copied(table) if isinstance(table, pd.DataFrame) else _loaded(table)
+    loaded = _of_another_tool(table) if isinstance(table, pd.DataFrame) else _loaded(table)
     noted = loaded.attrs.get(HYPERPARAMETERS, [])
     axes = [repeats] if isinstance(repeats, str) else list(repeats or ())
     names = list(dict.fromkeys([*(noted if hyperparameters is None else hyperparameters), *axes]))
     check_columns(names, loaded)
     for name in names:
         if name not in noted:
-            loaded[name] = from_columns({name: _from_texts(_values(loaded[name]))}, ())[name]
+            # texts are read as the cells of a CSV file: MLflow exports numbers as text
+            values = [_read_cell(value) if isinstance(value, str) else value for value in _values(loaded[name])]
+            loaded[name] = from_columns({name: values}, ())[name]
     if names:
         loaded.attrs[HYPERPARAMETERS] = names
     goals = [parse_goal(each) for each in ([goal] if isinstance(goal, str) else goal or ())]
@@ -150,10 +160,10 @@ def load_table(
     return loaded
 
 
-def _copied(table: pd.DataFrame) -> pd.DataFrame:
-    """Copy a table of another tool; named levels of the index become columns."""
-    levels = [name for name in table.index.names if name is not None and name not in table]
-    copy = (table.reset_index(levels) if levels else table).reset_index(drop=True)
+def _of_another_tool(table: pd.DataFrame) -> pd.DataFrame:
+    """Copy a table; named levels of its index become columns, and its words for statuses ours."""
+    levels = [name for name in table.index.names if name is not None]
+    copy = table.reset_index(levels).reset_index(drop=True)
     copy.columns = copy.columns.map(str)
     for name in ("status", "state", "State", "Status"):
         words = [_STATUSES.get(text(value).lower(), "") for value in copy.get(name, ())]
@@ -165,39 +175,34 @@ def _copied(table: pd.DataFrame) -> pd.DataFrame:
     return copy
 
 
-def _from_texts(values: list[Any]) -> list[Any]:
-    """Read numbers from texts, as MLflow exports hyperparameters, if all values are numbers."""
-    if all(value is pd.NA or (isinstance(value, str) and _NUMBER.fullmatch(value)) for value in values):
-        return [value if value is pd.NA else _read_cell(value) for value in values]
-    return values
-
-
 def _loaded(path: str | os.PathLike[str]) -> pd.DataFrame:
     suffix, content = _suffix(path), Path(path).read_bytes()
     try:
-        columns, described = _read(content, suffix)
-        names = _likely_names(list(columns)) if described is None else described[HYPERPARAMETERS]
-        names = msgspec.convert(names, list[str])
+        columns, described = (
+            _from_json(content) if suffix == ".json" else _from_cells(_cells_of(content, suffix))
+        )
+        if described is not None:
+            msgspec.convert(described, _Described)
     except DAMAGED as error:
         problem = f"{os.fspath(path)!r} holds no table that export() or the tutorial wrote: {error}"
         raise InvalidArgumentError([problem]) from error
-    for name, values in columns.items() if described is None else ():
+    if described is not None:
+        table = from_columns(columns, ())
+        table.attrs = described
+        return table
+    for name, values in columns.items():
         kinds = {type(value) for value in values}
         if kinds != {int} and kinds <= {int, float, type(pd.NA)}:
             columns[name] = [float(value) if isinstance(value, int) else value for value in values]
-    table = from_columns(columns, names)
-    table.attrs |= _decisive(described or {})
-    return table if described else _copied(table)
+    table = from_columns(columns, ())
+    del table.attrs[HYPERPARAMETERS]  # an answer then says how to name them
+    return _of_another_tool(table)
 
 
 def to_csv(table: pd.DataFrame, *, index: bool = False) -> str:
     """Write a table as CSV for people, with values as `values.text` writes them."""
-    columns = {
-        readable(str(name)): ["" if value is pd.NA else readable(value) for value in _values(table[name])]
-        for name in table
-    }
-    cells = pd.DataFrame(columns, table.index, dtype="object")
-    return cells.to_csv(index=index, lineterminator="\n")
+    cells = table.astype("object").where(table.notna(), None).map(readable)
+    return cells.rename(columns=readable).to_csv(index=index, lineterminator="\n")
 
 
 def to_rows(table: pd.DataFrame) -> list[dict[str, Any]]:
@@ -218,33 +223,21 @@ def _suffix(path: str | os.PathLike[str]) -> str:
     return suffix
 
 
-def _read(content: bytes, suffix: str) -> Content:
-    if suffix == ".json":
-        return _from_json(content)
+def _cells_of(content: bytes, suffix: str) -> dict[str, list[Any]]:
     if suffix == ".csv":
         cells = pd.read_csv(
             io.BytesIO(content), header=None, dtype="object", keep_default_na=False, skip_blank_lines=False,
             encoding="utf-8-sig",
         )  # fmt: skip
-        return _from_cells({column[0]: column[1:] for column in cells.T.to_numpy().tolist()})
+        return {column[0]: column[1:] for column in cells.T.to_numpy().tolist()}
     table = pd.read_parquet(io.BytesIO(content), engine="pyarrow")
-    return _from_cells({str(name): _values(table[name]) for name in table})
+    return {str(name): _values(table[name]) for name in table}
 
 
 def _described(table: pd.DataFrame) -> dict[str, Any]:
-    """Return the metadata that is written to a file: hyperparameters, goals, repeat axes and rules."""
-    return {HYPERPARAMETERS: hyperparameters_of(table), **_decisive(table.attrs)}
-
-
-def _decisive(attrs: Mapping[Any, Any]) -> dict[str, Any]:
-    """Return goals, repeat axes and rules from the `attrs` of a table; skip values of a wrong type."""
-    content: dict[str, Any] = {}
-    for key, kind in ((GOALS, list[str]), (REPEATS, list[str]), (RULES, Rule)):
-        with suppress(msgspec.ValidationError):
-            if attrs.get(key):
-                msgspec.convert(attrs[key], dict[str, kind])  # type: ignore[valid-type]
-                content[key] = attrs[key]
-    return content
+    """Return what is written to a file beside the rows."""
+    decisive = {key: table.attrs[key] for key in (GOALS, REPEATS, RULES) if table.attrs.get(key)}
+    return {HYPERPARAMETERS: hyperparameters_of(table), **decisive}
 
 
 def _values(column: "pd.Series[Any]") -> list[Any]:
@@ -252,15 +245,6 @@ def _values(column: "pd.Series[Any]") -> list[Any]:
     if column.dtype == object:
         return [plain(value) for value in column]
     return column.astype("object").where(column.notna(), pd.NA).tolist()
-
-
-def _likely_names(names: list[str]) -> list[str]:
-    """Return the columns of a file that are hyperparameters by their place in our tables."""
-    if {"status", "epochs"} <= {*names}:
-        of_runs = names[names.index("status") + 1 : names.index("epochs")]
-    else:
-        of_runs = names[names.index("run duration") + 1 :] if "run duration" in names else []
-    return [name for name in of_runs if name not in COLUMNS and is_larger_better(name) is None]
 
 
 def _cells(table: pd.DataFrame) -> pd.DataFrame:
@@ -278,16 +262,14 @@ def _cells(table: pd.DataFrame) -> pd.DataFrame:
 
 def _from_cells(cells: dict[str, list[Any]]) -> Content:
     described = next(iter(cells.pop(HYPERPARAMETERS, ())), "")
-    for index in ("", "Unnamed: 0"):  # the index in the tutorial's file
-        cells.pop(index, None)
+    cells.pop("", None)  # the index in the tutorial's file
     columns: dict[str, list[Any]] = {}
     for cell, values in cells.items():
         name = str(_read_cell(cell)) if cell.startswith(("'", '"')) else cell
         columns[name] = [_read_cell(value) if isinstance(value, str) else value for value in values]
     if "error" in columns:
         columns["error"] = ["" if value is pd.NA else value for value in columns["error"]]
-    said = json.loads(described) if described.startswith(("{", "[")) else described.split()
-    return columns, (said if isinstance(said, dict) else {HYPERPARAMETERS: said}) if described else None
+    return columns, json.loads(described) if described else None
 
 
 def _exact_cell(value: Any) -> str:
@@ -334,9 +316,5 @@ def _to_json(table: pd.DataFrame) -> bytes:
 
 def _from_json(content: bytes) -> Content:
     document = json.loads(content)
-    if isinstance(document, dict):
-        rows = [{name: decode(value) for name, value in row.items()} for row in document["rows"]]
-        return {name: [row.get(name, pd.NA) for row in rows] for name in document["columns"]}, document
-    # the tutorial's file, where null is a missing value
-    names = dict.fromkeys(name for row in document for name in row)
-    return {name: [pd.NA if row.get(name) is None else row[name] for row in document] for name in names}, None
+    rows = [{name: decode(value) for name, value in row.items()} for row in document.pop("rows")]
+    return {name: [row.get(name, pd.NA) for row in rows] for name in document.pop("columns")}, document

@@ -58,15 +58,6 @@ def test_a_table_comes_back_with_every_type_its_goal_and_repeats(tmp_path, kind,
         assert best(again)["lr"].tolist() == best(table)["lr"].tolist()
 
 
-def test_a_csv_file_of_pandas_or_with_names_alone_says_the_hyperparameters(tmp_path):
-    execute(tmp_path / "runs", {"lr": [0.1, 1], "seed": [1, 2]}, lambda run: {"f1": run.lr}, goal="max:f1")
-    table = load_runs(tmp_path / "runs/e")
-
-    for names in ({}, {"hyperparameters": "lr seed"}, {"hyperparameters": '["lr", "seed"]'}):
-        table.assign(**names).to_csv(tmp_path / "table.csv", index=False)
-        assert load_table(tmp_path / "table.csv").attrs["hyperparameters"] == ["lr", "seed"]
-
-
 def test_text_that_a_spreadsheet_would_execute_is_quoted(tmp_path):
     runs = execute(tmp_path, {"net": ["=1+1", "@x"]}, lambda _: {"f1": 1}, goal="max:f1").runs
 

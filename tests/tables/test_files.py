@@ -175,7 +175,7 @@ def test_a_csv_file_is_what_a_spreadsheet_and_pandas_read(tmp_path):
 
 
 def tutorial(folder, **more):
-    """Write results.csv and results.json as the tutorial's `save` does."""
+    """Write results.csv as the tutorial's `save` does."""
     rows = [
         {"run": run, "epoch": epoch, "loss": 1.0, "accuracy": 0.5, "epoch duration": 2.0, "run duration": 3.0}
         | {"lr": lr, "device": "cuda"}
@@ -184,15 +184,13 @@ def tutorial(folder, **more):
         for epoch in (1, 2)
     ]
     pd.DataFrame(rows).to_csv(folder / "results.csv")
-    (folder / "results.json").write_text(json.dumps(rows, ensure_ascii=False, indent=4), encoding="utf-8")
     return rows
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".json"])
-def test_the_tutorials_files_give_what_load_results_gives(tmp_path, suffix):
+def test_the_tutorials_file_gives_what_load_results_gives(tmp_path):
     rows = tutorial(tmp_path, val_loss=0.5, test_accuracy=0.25)
 
-    table = load_table(tmp_path / f"results{suffix}")
+    table = load_table(tmp_path / "results.csv", ["lr", "device"])
 
     assert table.to_dict(orient="records") == rows
     assert table.attrs[HYPERPARAMETERS] == ["lr", "device"]
@@ -207,27 +205,17 @@ def test_the_tutorials_files_give_what_load_results_gives(tmp_path, suffix):
 def test_the_last_epochs_of_the_tutorial_can_be_compared(tmp_path):
     tutorial(tmp_path)
 
-    last = load_table(tmp_path / "results.csv").groupby("run").tail(1)
+    last = load_table(tmp_path / "results.csv", ["lr", "device"]).groupby("run").tail(1)
 
     assert list(compare(last, "lr")) == ["0.01", "0.001", "0.001 vs 0.01", "0.001 / 0.01"]
 
 
-def test_hyperparameters_of_a_file_that_does_not_say_can_be_named(tmp_path):
-    tutorial(tmp_path, f1=0.5)
-
-    table = load_table(tmp_path / "results.csv", ["lr", "device"])
-
-    assert table.attrs[HYPERPARAMETERS] == ["lr", "device"]
-
-
-@pytest.mark.parametrize("suffix", [".csv", ".json"])
-def test_the_tables_that_a_grid_writes_are_read(tmp_path, suffix):
+def test_the_table_that_a_grid_writes_is_read(tmp_path):
     study(tmp_path)
     table = load_results(tmp_path)
     (tmp_path / "results.csv").write_text(to_csv(table))
-    (tmp_path / "results.json").write_text(json.dumps(to_rows(table)))
 
-    found = load_table(tmp_path / f"results{suffix}", ["value", "device"])
+    found = load_table(tmp_path / "results.csv", ["value", "device"])
 
     assert_same(found, table)
 
