@@ -65,7 +65,7 @@ class Answers:
         """Compare the settings, or the values of an axis in otherwise equal settings; needs a ranking."""
         ranking, rule = self.ranking, self.rule
         assert ranking
-        return cache(lambda axis: Contest.of(self.runs, ranking, axis, rule.margin, rule.error))
+        return cache(lambda axis: Contest(self.runs, ranking, axis, rule.margin, rule.error))
 
     @property
     def verdict(self) -> Contest:

@@ -115,7 +115,7 @@ def compare(
 def paired(runs: pd.DataFrame, axis: str, ranking: Ranking) -> tuple[pd.DataFrame, list[str]]:
     """Return a row per setting in which two values of an axis have results, and what the rows show together."""
     metric, sign = ranking.goal.metric, ranking.goal.sign
-    contest = Contest.of(runs, ranking, axis)
+    contest = Contest(runs, ranking, axis)
     group, settings = settings_without(runs, [axis, *told_apart(runs, axis, contest.rivals)])
     numbers = completed(runs, metric)
     cells = numbers.groupby([group, contest.rivals])
@@ -172,7 +172,7 @@ def _difference(name: str, num_pairs: int, lead: Lead, sign: int, unit: str) -> 
 
 def _against(runs: pd.DataFrame, base: Mapping[str, Any], ranking: Ranking) -> Finding:
     """Compare each setting with the base, repeat by repeat."""
-    contest = Contest.of(runs, ranking)
+    contest = Contest(runs, ranking)
     first = _position_of(base, runs, ranking)
     metric, sign, unit = ranking.goal.metric, ranking.goal.sign, contest.unit
     others = [rival for rival in contest.order if rival != first]

@@ -4,8 +4,8 @@ import functools
 import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Self
+from dataclasses import replace
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -14,18 +14,20 @@ import pandas as pd
 from runmanager.answers.evidence import ERROR, Lead, leads
 from runmanager.answers.power import level
 from runmanager.answers.ranking import (
+    LOST,
+    OPEN,
     Ranking,
     axes_of,
     completed,
     goal_named,
     in_rank,
     mean_of,
+    num_values,
     numbered,
     settings_without,
 )
 from runmanager.core.experiment import Rule
 from runmanager.core.goal import KEPT
-from runmanager.core.outcome import Status
 from runmanager.core.wording import printable
 from runmanager.tables.cells import brief, labels
 from runmanager.tables.columns import RULES, Numbers, beside, from_columns, hyperparameters_of, of_experiments
@@ -40,84 +42,66 @@ NO_LEAD = Lead(0, math.nan, math.nan, math.nan, math.nan, 1.0, math.inf)
 """The lead if there is no rival to compare with."""
 
 
-@dataclass(frozen=True, eq=False, repr=False)
 class Contest:
-    """The best of several rivals, and its leads over the others."""
+    """The best of several rivals, and its leads over the others.
 
-    runs: pd.DataFrame
-    ranking: Ranking
-    axis: str | None  # the axis whose values are the rivals; None if the settings are the rivals
-    margin: float | None  # smaller differences count as equal
-    error: float
-    names: Sequence[str]  # the rivals' names in sentences
-    levels: Sequence[Any]  # for each rival, the value of the axis, or the hyperparameters
-    rivals: Numbers  # (runs,) the rival of each run, as a position in `names`
-    scores: Numbers  # (rivals, repeats, parts), larger is better; a missing score is NaN
-    statuses: Sequence[Counter[str]]  # status -> number of repeats, for each rival
-    unit: str  # the word for a repeat
-    order: Sequence[int]  # all rivals, the best first; rivals without a score are last
-    alone: Sequence[int]  # the rivals that have numbers, but none in a setting of another rival, in their order
-    leads: Mapping[int, Lead]  # the leads of the best rival over the compared rivals, the closest first
+    The rivals are the settings of a ranking, or the values of an axis in otherwise equal settings.
+    """
 
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         runs: pd.DataFrame,
         ranking: Ranking,
         axis: str | None = None,
         margin: float | None = None,
         error: float = ERROR,
-    ) -> Self:
-        """Compare the settings of a ranking, or the values of an axis in otherwise equal settings."""
-        axes, unit = ranking.repeats, ranking.unit
-        numbers = ranking.goal.sign * completed(runs, ranking.goal.metric).to_numpy()
-        rivals = np.empty(len(runs), int)
-        for position, setting in enumerate(ranking.all_settings):
-            rivals[list(setting.rows)] = position
-            if setting.lacks_goal and not ranking.all_settings[0].lacks_goal:  # it does not compete
+    ) -> None:
+        """Compare the rivals; smaller differences than `margin` count as equal."""
+        self.runs, self.ranking, self.axis, self.margin, self.error = runs, ranking, axis, margin, error
+        settings, numbers = ranking.all_settings, ranking.goal.sign * completed(runs, self.metric).to_numpy()
+        of_settings = np.empty(len(runs), int)
+        for position, setting in enumerate(settings):
+            of_settings[list(setting.rows)] = position
+            if setting.lacks_goal and not settings[0].lacks_goal:  # it does not compete
                 numbers[list(setting.rows)] = math.nan
-        levels: list[Any] = [setting.params for setting in ranking.all_settings]
-        names, parts = [text or "the only setting" for text in ranking.labels], np.zeros(len(runs), int)
+        # the rivals' names in sentences, and the value of the axis or the hyperparameters of each
+        self.names: Sequence[str] = [text or "the only setting" for text in ranking.labels]
+        self.levels: Sequence[Any] = [setting.params for setting in settings]
+        self.rivals: Numbers = of_settings  # the rival of each run, as a position in `names`
+        parts = np.zeros(len(runs), int)
         if axis is not None:
-            rivals, levels = numbered(runs[axis])
-            pairs = zip(levels, labels([{axis: level} for level in levels]), strict=True)
-            names = [brief(level) if isinstance(level, str) else label for level, label in pairs]
-            parts, _ = settings_without(runs, [axis, *axes, *told_apart(runs, axis, rivals)])
-        scores = _arranged(rivals, _order_of(runs, axes), parts, numbers, len(names))
+            self.rivals, self.levels = numbered(runs[axis])
+            texts = labels([{axis: level} for level in self.levels])
+            self.names = [
+                brief(level) if isinstance(level, str) else text
+                for level, text in zip(self.levels, texts, strict=True)
+            ]
+            without = [axis, *ranking.repeats, *told_apart(runs, axis, self.rivals)]
+            parts, _ = settings_without(runs, without)
+        scores = _arranged(self.rivals, _order_of(runs, ranking.repeats), parts, numbers, len(self.names))
+        self.unit = ranking.unit  # the word for a repeat
         if scores.shape[1] == 1 and scores.shape[2] > 1:
-            scores, unit = scores.transpose(0, 2, 1), SETTING
-        counts = (~np.isnan(scores)).any(axis=2).sum(axis=1).tolist()
-        statuses: list[Counter[str]] = [Counter() for _ in names]
-        rival_of, words = dict(zip(ranking.cells, rivals.tolist(), strict=True)), {*Status}
-        for cell, word in ranking.statuses.items():
-            if word in words:
-                statuses[rival_of[cell]][word] += 1
-        order = list(range(len(names)))
+            scores, self.unit = scores.transpose(0, 2, 1), SETTING
+        self.scores: Numbers = scores  # (rivals, repeats, parts), larger is better; a missing score is NaN
+        # status -> number of repeats, for each rival
+        self.statuses: Sequence[Counter[str]] = [Counter() for _ in self.names]
+        for setting in settings:
+            self.statuses[self.rivals[setting.rows[0]]].update(setting.statuses)
+        # all rivals, the best first; rivals without a score are last
+        self.order: Sequence[int] = range(len(self.names))
+        counts = self.has_score.sum(axis=1).tolist()
         if axis is not None:
-            have_lost = [any(Status(word).is_lost for word in each) for each in statuses]
-            order, _ = in_rank([[mean] for mean in means_of(scores)], counts, have_lost)
-        with_number = {*rivals[~np.isnan(numbers)].tolist()}
-        alone = [rival for rival in order if rival in with_number and not counts[rival]]
-        each = leads(scores, order[0], error) if order else {}
-        compared = [i for i in order[1:] if counts[i] or any(Status(word).is_open for word in statuses[i])]
-        compared.sort(key=lambda i: math.inf if math.isnan(each[i].mean) else each[i].mean)
-        each = {rival: each[rival] for rival in compared}
-        return cls(
-            runs,
-            ranking,
-            axis,
-            margin,
-            error,
-            names,
-            levels,
-            rivals,
-            scores,
-            statuses,
-            unit,
-            order,
-            alone,
-            each,
-        )
+            have_lost = [not LOST.isdisjoint(each) for each in self.statuses]
+            means = [[ranking.goal.sign * mean] for mean in self.means]
+            self.order, _ = in_rank(means, counts, have_lost)
+        # the rivals that have numbers, but none in a setting of another rival, in their order
+        with_number = {*self.rivals[~np.isnan(numbers)].tolist()}
+        self.alone = [rival for rival in self.order if rival in with_number and not counts[rival]]
+        every = leads(scores, self.order[0], error) if self.order else {}
+        compared = [i for i in self.order[1:] if counts[i] or not OPEN.isdisjoint(self.statuses[i])]
+        compared.sort(key=lambda i: math.inf if math.isnan(every[i].mean) else every[i].mean)
+        # the leads of the best rival over the compared rivals, the closest first
+        self.leads: Mapping[int, Lead] = {rival: every[rival] for rival in compared}
 
     @functools.cached_property
     def states(self) -> dict[int, str]:
@@ -220,7 +204,7 @@ def rule_of(runs: pd.DataFrame, metric: str, repeats: Collection[str]) -> Rule:
 def told_apart(runs: pd.DataFrame, axis: str, experiments: Numbers) -> list[str]:
     """Return the hyperparameters that have a single value in each experiment."""
     names = axes_of(runs, [axis]) if axis == "experiment" else []
-    return [n for n in names if pd.Series(numbered(runs[n])[0]).groupby(experiments).nunique().max() == 1]
+    return [name for name in names if num_values(runs[name], experiments).max() == 1]
 
 
 def means_of(scores: Numbers) -> list[float]:
@@ -249,7 +233,7 @@ def _order_of(runs: pd.DataFrame, axes: Sequence[str]) -> Numbers:
     columns = [np.zeros(len(runs), int)]
     for name in axes:
         codes, values = numbered(runs[name])
-        if all(isinstance(value, (int, float)) and value == value for value in values):  # noqa: PLR0124 - no NaN
+        if all(isinstance(value, (int, float)) for value in values):
             codes = np.argsort(np.argsort(np.array(values, float), kind="stable"))[codes]
         columns.append(codes)
     return np.unique(np.stack(columns), axis=1, return_inverse=True)[1].reshape(-1)
@@ -257,12 +241,11 @@ def _order_of(runs: pd.DataFrame, axes: Sequence[str]) -> Numbers:
 
 def _arranged(rivals: Numbers, repeats: Numbers, parts: Numbers, numbers: Numbers, k: int) -> Numbers:
     """Arrange the results of runs as scores for `leads`; average the runs of the same cell, ignoring NaN."""
-    kept, sizes = np.unique(np.unique(np.stack([parts, rivals]), axis=1)[0], return_counts=True)
-    kept = kept[sizes > 1] if len(kept) > 1 else kept
+    table = pd.DataFrame({"rival": rivals, "repeat": repeats, "part": parts, "number": numbers})
+    if parts.any():  # of several parts, those of a single rival are not compared
+        table = table[table.groupby("part")["rival"].transform("nunique") > 1]
+    codes, kept = pd.factorize(table["part"], sort=True)
     scores = np.full((k, int(repeats.max(initial=0)) + 1, len(kept)), math.nan)
-    is_used = np.isin(parts, kept)
-    index = [rivals[is_used], repeats[is_used], np.searchsorted(kept, parts[is_used])]
-    means = pd.Series(numbers[is_used]).groupby(index).mean()
-    for cell, mean in zip(means.index, means, strict=True):
-        scores[cell] = mean
+    means = table["number"].groupby([table["rival"], table["repeat"], codes]).mean()
+    scores[tuple(means.index.get_level_values(level) for level in range(3))] = means
     return scores

@@ -52,7 +52,7 @@ def foresee(name: str, design: Design, results: Sequence[RunResult]) -> str:
     leads: list[Lead] = []
     table = runs_table({name: results}, design)
     with contextlib.suppress(InvalidArgumentError):  # no run has the goal's metric, or there is no such axis
-        contest = Contest.of(table, ranking_of(table, repeats=axes, axis=axis), axis)
+        contest = Contest(table, ranking_of(table, repeats=axes, axis=axis), axis)
         leads = [lead for lead in contest.leads.values() if lead.n >= ENOUGH]
     leads.sort(key=lambda lead: lead.std)
     lead = leads[len(leads) // 2] if leads else NO_LEAD

@@ -6,8 +6,9 @@ run has numbers too, but of fewer epochs. In a table without the column `status`
 
 import contextlib
 import math
+import operator
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -47,6 +48,9 @@ ALL_REPEATS, FAILED_REPEATS, RUNS = "all repeats", "failed repeats", "runs"
 LOST = frozenset(str(status) for status in Status if status.is_lost)
 """The statuses of runs that failed, diverged, hung or were killed."""
 
+OPEN = frozenset(str(status) for status in Status if status.is_open)
+"""The statuses of runs that may still get a result."""
+
 _PARTS = ("n", "mean", "std", "low", "high")
 _DIGITS = 12  # means that differ only behind are equal, as another order of summation has this effect
 _ROUNDING = 1e-12
@@ -62,8 +66,7 @@ class Setting:
     statistics: Sequence[
         Mapping[str, float]
     ]  # of the completed repeats, for each goal, as from `statistics_of`
-    lost: Mapping[str, int]  # status -> number of failed repeats
-    total: int  # the number of repeats; several attempts at a repeat count once
+    statuses: Counter[str]  # status -> number of repeats; several attempts at a repeat count once
     run: int | str | None = None  # the run's number, or its name elsewhere, if the setting is a single run
 
     @property
@@ -82,6 +85,16 @@ class Setting:
         return int(self.statistics[0]["n"])
 
     @property
+    def total(self) -> int:
+        """The number of repeats."""
+        return self.statuses.total()
+
+    @property
+    def lost(self) -> dict[str, int]:
+        """The number of failed repeats, by their status."""
+        return {status: number for status, number in self.statuses.items() if status in LOST}
+
+    @property
     def lacks_goal(self) -> bool:
         """Whether no run has a value of one of the goals."""
         return any(map(math.isnan, self.means))
@@ -90,7 +103,7 @@ class Setting:
     def counts(self) -> str:
         """Return text with the number of the setting's repeats that count, and how failed runs ended.
 
-        >>> Setting({}, [0, 1, 2], [statistics_of([0.4, 0.6])], {"diverged": 1}, 3).counts
+        >>> Setting({}, [0, 1, 2], [statistics_of([0.4, 0.6])], Counter(completed=2, diverged=1)).counts
         '2 of 3, 1 diverged'
         """
         number = f"{self.number} of {self.total}" if self.number < self.total else str(self.number)
@@ -115,8 +128,6 @@ class Ranking:
     others: Sequence[Setting]  # the settings without a value of the goal
     leaders: Sequence[Setting]  # the settings in the tier of the best setting, which compete for the first rank
     notes: Sequence[str]  # sentences on values that count although they are no last value of a run of its own
-    cells: Sequence[int]  # the repeat of each run, a number
-    statuses: Mapping[int, str]  # the status of each repeat
 
     @property
     def goal(self) -> Goal:
@@ -135,9 +146,14 @@ class Ranking:
 
     @cached_property
     def front(self) -> list[Setting]:
-        """The Pareto-optimal settings among the leaders, the best first."""
-        scores = np.array([_scores(self.goals, setting) for setting in self.leaders])
-        return [self.leaders[row] for row in front_of(scores)] if len(scores) else []
+        """The Pareto-optimal settings among the leaders that have every goal, the best first."""
+        front: dict[int, list[float]] = {}
+        for index, setting in enumerate(self.leaders):  # an earlier one is never dominated by a later one
+            scores = list(map(_rounded, scores_of(self.goals, setting.means)))
+            is_beaten = any(each != scores and all(map(operator.ge, each, scores)) for each in front.values())
+            if not (is_beaten or setting.lacks_goal):
+                front[index] = scores
+        return [self.leaders[index] for index in front]
 
     @property
     def first(self) -> Sequence[Setting]:
@@ -191,28 +207,27 @@ class Ranking:
         """The hyperparameters that vary between all settings, even if not between settings with a value."""
         ranked = self.settings or self.all_settings
         ended = varying([setting.params for setting in self.all_settings if setting.number or setting.lost])
-        names = [name for name in (ranked[0].params if ranked else ()) if name != "device" or name in ended]
-        values = {name: [setting.params[name] for setting in ranked] for name in names}
-        return [name for name in names if None in values[name] or not all(map(is_missing, values[name]))]
+        values = {name: [s.params[name] for s in ranked] for name in (ranked[0].params if ranked else ())}
+        return [
+            name
+            for name in values
+            if (name != "device" or name in ended)
+            and (None in values[name] or not all(map(is_missing, values[name])))
+        ]
 
     @cached_property
     def labels(self) -> list[str]:
         """The hyperparameters that vary as text, for each of `all_settings`; "" if none varies."""
-        whole = []
+        texts = []
         for setting in self.all_settings:
+            # a setting without a result may differ in a hyperparameter that no ranked setting has
             params = {
-                name: value for name, value in setting.params.items() if setting.run is None or name != "run"
+                name: setting.params[name] for name in (self.varying if setting.number else setting.params)
             }
             if "experiment" in params:  # an experiment may lack hyperparameters of another experiment
                 params = {name: value for name, value in params.items() if not is_missing(value)}
-            whole.append(params)
-        short = labels([{name: params[name] for name in self.varying if name in params} for params in whole])
-        number_of = Counter(short)
-        # a setting without a result may differ in a hyperparameter that no ranked setting has
-        return [
-            text if setting.number or number_of[text] == 1 else longer
-            for setting, text, longer in zip(self.all_settings, short, labels(whole), strict=True)
-        ]
+            texts.append(params)
+        return labels(texts)
 
     def name(self, setting: Setting) -> str:
         """Return the name of a setting: its hyperparameters that vary; for a run, also its number."""
@@ -232,13 +247,22 @@ class Ranking:
         )
 
     def intervals(self, settings: Sequence[Setting]) -> list[str]:
-        """Return the 95 % interval of each setting's mean as text, "" without a spread."""
-        ends = ([setting.statistics[0][end] for setting in settings] for end in ("low", "high"))
-        return intervals(self.goal.metric, *ends)
+        """Return the 95 % interval of each setting's mean as text, "" without a spread.
+
+        The interval of an accuracy ends between 0 and 1.
+        """
+        pairs = [(each.statistics[0]["low"], each.statistics[0]["high"]) for each in settings]
+        is_share = self.goal.metric.endswith(("accuracy", "acc"))
+        if is_share and not any(low > 1 or high < 0 for low, high in pairs):  # no percentages
+            pairs = [(max(low, 0.0), min(high, 1.0)) for low, high in pairs]
+        texts = aligned(chain(*pairs))
+        ends = zip(pairs, texts[::2], texts[1::2], strict=True)
+        return [f"{low} to {high}" if low != high and pair != (0.0, 1.0) else "" for pair, low, high in ends]
 
 
-def _scores(goals: Sequence[Goal], setting: Setting) -> list[float]:
-    return [goal.sign * mean for goal, mean in zip(goals, setting.means, strict=True)]
+def scores_of(goals: Sequence[Goal], means: Sequence[float]) -> list[float]:
+    """Return the mean of each goal so that larger is better."""
+    return [goal.sign * mean for goal, mean in zip(goals, means, strict=True)]
 
 
 def in_rank(
@@ -278,38 +302,6 @@ def is_same(one: float, other: float) -> bool:
     return _rounded(one) == _rounded(other) or (math.isnan(one) and math.isnan(other))
 
 
-def front_of(scores: Numbers) -> list[int]:
-    """Return the Pareto-optimal rows in their order; larger is better, and rows with NaN do not compete.
-
-    >>> front_of(np.array([[1.0, 1.0], [2.0, 0.0], [0.0, 0.5], [1.0, 1.0]]))
-    [0, 1, 3]
-    """
-    scores = np.array([[_rounded(score) for score in row] for row in scores.tolist()])
-    rows = np.flatnonzero(np.isfinite(scores).all(axis=1))
-    order = rows[np.lexsort(-scores[rows].T[::-1])]  # sorted so that a later row never dominates an earlier one
-    front: list[int] = []
-    for row in order.tolist():
-        before = scores[front]
-        if not ((before >= scores[row]).all(axis=1) & (before > scores[row]).any(axis=1)).any():
-            front.append(row)
-    return sorted(front)
-
-
-def intervals(metric: str, lows: Iterable[float], highs: Iterable[float]) -> list[str]:
-    """Write intervals as text, "" for an interval without information.
-
-    >>> intervals("accuracy", [0.71, 0.98, -0.4], [0.73, 0.98, 1.5])
-    ['0.71 to 0.73', '', '']
-    """
-    pairs = list(zip(lows, highs, strict=True))
-    is_share = metric.endswith(("accuracy", "acc")) and not any(low > 1 or high < 0 for low, high in pairs)
-    if is_share:
-        pairs = [(max(low, 0.0), min(high, 1.0)) for low, high in pairs]
-    texts = aligned(chain(*pairs))
-    ends = zip(pairs, texts[::2], texts[1::2], strict=True)
-    return [f"{low} to {high}" if low != high and pair != (0.0, 1.0) else "" for pair, low, high in ends]
-
-
 def ranking_of(
     runs: pd.DataFrame,
     goal: str | Sequence[str] | None = None,
@@ -327,30 +319,29 @@ def ranking_of(
     cells = settings_without(runs, [])[0]
     if not axes:  # two runs with the same hyperparameters stay two
         group = cells = np.arange(len(runs))
-    rows = [part.index.tolist() for _, part in pd.Series(group).groupby(group)]
-    columns = {str(name): runs[name].tolist() for name in table}
+    params = {str(name): runs[name].tolist() for name in table}
     numbers = [completed(runs, each.metric).to_numpy() for each in goals]
-    statuses, of_runs = statuses_of(runs, cells.tolist()), names_of_runs(runs)
+    statuses, names = _statuses_of(runs, cells.tolist()), names_of_runs(runs)
     settings = []
-    for positions in rows:
-        own = dict.fromkeys(cells[positions].tolist())
+    for _, part in pd.Series(group).groupby(group):
+        rows = part.index.tolist()
+        repeats_in = dict.fromkeys(cells[rows].tolist())
         settings.append(
             Setting(
-                {name: column[positions[0]] for name, column in columns.items()},
-                positions,
-                [statistics_of(_by_repeat(each[positions], cells[positions])) for each in numbers],
-                Counter(statuses[cell] for cell in own if statuses[cell] in LOST),
-                len(own),
-                None if axes else of_runs[positions[0]],
+                {name: column[rows[0]] for name, column in params.items()},
+                rows,
+                [statistics_of(_by_repeat(each[rows], cells[rows])) for each in numbers],
+                Counter(statuses[cell] for cell in repeats_in),
+                None if axes else names[rows[0]],
             )
         )
-    rated = [setting for setting in settings if setting.number]
+    ranked = [setting for setting in settings if setting.number]
     order, num_leaders = in_rank(
-        [_scores(goals, setting) for setting in rated],
-        [setting.number for setting in rated],
-        [bool(setting.lost) for setting in rated],
+        [scores_of(goals, setting.means) for setting in ranked],
+        [setting.number for setting in ranked],
+        [bool(setting.lost) for setting in ranked],
     )
-    ranked = [rated[index] for index in order]
+    ranked = [ranked[index] for index in order]
     others = [setting for setting in settings if not setting.number]
     if "status" in runs:
         pruned = _finite(runs[goals[0].metric]).where(runs["status"] == Status.PRUNED)
@@ -364,9 +355,19 @@ def ranking_of(
         others,
         ranked[:num_leaders],
         _notes(runs, goals, numbers, cells),
-        cells.tolist(),
-        statuses,
     )
+
+
+def _statuses_of(runs: pd.DataFrame, cells: Sequence[int]) -> dict[int, str]:
+    """Return the status of each repeat: completed if an attempt has completed, else the last one."""
+    words = runs["status"].astype(str).tolist() if "status" in runs else [str(Status.COMPLETED)] * len(runs)
+    order = {str(status): index for index, status in enumerate(Status)}  # runs in progress are last
+    order[Status.COMPLETED] = len(order)
+    statuses: dict[int, str] = {}
+    for repeat, word in zip(cells, words, strict=True):
+        if order.get(word, 0) >= order.get(statuses.get(repeat, ""), 0):
+            statuses[repeat] = word
+    return statuses
 
 
 def _by_repeat(numbers: Numbers, cells: Numbers) -> list[float]:
@@ -386,10 +387,8 @@ def _notes(runs: pd.DataFrame, goals: Sequence[Goal], numbers: Sequence[Numbers]
         notes.append(f"{number:,} runs repeat others: each repeat counts once, by its mean.")
     for goal, values in zip(goals, numbers, strict=True) if LACKING in runs else ():
         lacks = [goal.metric in str(names).split(", ") for names in runs[LACKING]]
-        rows = np.flatnonzero(lacks & np.isfinite(values))
-        if len(rows):
-            which = listed(np.array(names_of_runs(runs), object)[rows])
-            which = f"run {which}" if len(rows) == 1 else f"runs {which}"
+        if names := names_of_runs(runs[lacks & np.isfinite(values)]):
+            which = f"run{'s' * (len(names) > 1)} {listed(names)}"
             notes.append(f"{printable(goal.metric)} of {which} is from an epoch before the last.")
     return notes
 
@@ -406,7 +405,7 @@ def goals_of(runs: pd.DataFrame, goal: str | Sequence[str] | None = None) -> lis
     else:
         for each in goal if isinstance(goal, list | tuple) else [goal]:
             with problems.collecting():
-                goals.append(_by_column(runs, each))
+                goals.append(_parsed(runs, each))
         if not (goals or problems):
             problems.append(f"a goal is a metric, as 'max:f1', got {goal!r}")
     metrics = Counter(each.metric for each in goals)
@@ -416,16 +415,19 @@ def goals_of(runs: pd.DataFrame, goal: str | Sequence[str] | None = None) -> lis
     return goals
 
 
-def _by_column(runs: pd.DataFrame, given: object) -> Goal:
-    """Return a goal whose metric is a column: if there is one, the column at the epoch of the saved weights."""
-    if isinstance(given, str) and not (given in runs or ":" in given):
-        raise InvalidArgumentError(without_numbers(runs, [given]))
-    goals = [parse_goal(goal) for goal in chain(*of_experiments(runs, GOALS).values())]
-    signs = {each.metric.removeprefix(KEPT): each.sign for each in reversed(goals)}
-    sign = signs.get(str(given).removeprefix(KEPT).removeprefix("best "))  # a goal has the direction in front
-    goal = Goal(str(given), sign) if sign else parse_goal(given)
-    kept = f"{KEPT}{goal.metric}"
-    return Goal(kept, goal.sign) if kept in runs else goal
+def _parsed(runs: pd.DataFrame, text: object) -> Goal:
+    """Parse a goal; a metric alone has the direction that the goals of the experiments give it, or its name."""
+    if isinstance(text, str) and not (text in runs or ":" in text):
+        raise InvalidArgumentError(without_numbers(runs, [text]))
+    noted = map(parse_goal, chain(*of_experiments(runs, GOALS).values()))
+    signs = {goal.metric.removeprefix(KEPT): goal.sign for goal in noted}
+    sign = signs.get(str(text).removeprefix(KEPT).removeprefix("best "))
+    return _kept(runs, Goal(str(text), sign) if sign else parse_goal(text))
+
+
+def _kept(runs: pd.DataFrame, goal: Goal) -> Goal:
+    """Read a goal at the epoch of the saved weights, if the table has its value there."""
+    return Goal(f"{KEPT}{goal.metric}", goal.sign) if f"{KEPT}{goal.metric}" in runs else goal
 
 
 def own_goals(runs: pd.DataFrame) -> list[Goal]:
@@ -436,11 +438,11 @@ def own_goals(runs: pd.DataFrame) -> list[Goal]:
     rows = runs if done.empty else done
     names = [name for name in metrics_of(runs) if runs.empty or not rows[name].isna().all()]
     if not goals:
-        kept = {Goal(each[0].metric.removeprefix(KEPT), each[0].sign) for each in noted.values()}
-        goal = kept.pop() if len(kept) == 1 else None
-        is_there = goal and (goal.metric in names or f"{KEPT}{goal.metric}" in rows.dropna(axis=1, how="all"))
-        goal = goal if is_there else default_goal(names)
-        return [_by_column(runs, goal)] if goal else []
+        kept = {each[0] for each in noted.values()}
+        usual = kept.pop() if len(kept) == 1 else None
+        if not usual or usual.metric not in runs or rows[usual.metric].isna().all():
+            usual = default_goal(names)
+        return [_kept(runs, usual)] if usual else []
     if len({each[0] for each in goals.values()}) > 1:
         texts = printable(", ".join(f"{name} has {each[0]}" for name, each in goals.items()))
         rule = f"these experiments have different goals ({texts})"
@@ -454,7 +456,7 @@ def own_goals(runs: pd.DataFrame) -> list[Goal]:
         raise InvalidArgumentError([f"the goal is {str(goal)!r}, but no run has that metric; {hint} ({again})"])
     if any(each[1:] != further for each in goals.values()):
         further = []
-    return [_by_column(runs, each) for each in (goal, *(each for each in further if each.metric in names))]
+    return [_kept(runs, each) for each in (goal, *(each for each in further if each.metric in names))]
 
 
 def goal_named(runs: pd.DataFrame) -> Goal | None:
@@ -471,9 +473,14 @@ def repeats_of(runs: pd.DataFrame, repeats: str | Sequence[str] | None = None) -
     names = axes_of(runs, ["experiment"])
     if of_grid := of_experiments(runs, REPEATS):
         return [name for name in dict.fromkeys(chain(*of_grid.values())) if name in names], False
-    parts = [part for _, part in runs.groupby("experiment", observed=True)] if "experiment" in runs else [runs]
-    axes = [n for n in names if n in SEEDS and all(len(numbered(part[n])[1]) > 1 for part in parts)]
+    experiments = runs["experiment"].astype(str).to_numpy() if "experiment" in runs else np.zeros(len(runs))
+    axes = [name for name in names if name in SEEDS and num_values(runs[name], experiments).min() > 1]
     return axes, bool(axes)
+
+
+def num_values(column: "pd.Series[Any]", group: Numbers) -> "pd.Series[int]":
+    """Count the different values of a hyperparameter in each group of rows."""
+    return pd.Series(numbered(column)[0]).groupby(group).nunique()
 
 
 def best(
@@ -569,9 +576,7 @@ def pareto(
 def rows_of(runs: pd.DataFrame, ranking: Ranking, settings: Sequence[Setting]) -> pd.DataFrame:
     """Return one row per setting: a run, or the hyperparameters and statistics of a repeated setting."""
     if not ranking.repeats:
-        table = runs.iloc[[setting.rows[0] for setting in settings]]
-        table.attrs = dict(runs.attrs)
-        return table
+        return runs.iloc[[setting.rows[0] for setting in settings]]
     parts = [
         _of_parts([setting.statistics[index] for setting in settings]).add_prefix(f"{goal.metric} ")
         for index, goal in enumerate(ranking.goals)
@@ -580,8 +585,7 @@ def rows_of(runs: pd.DataFrame, ranking: Ranking, settings: Sequence[Setting]) -
     if any(setting.lost for setting in ranking.all_settings):
         columns[FAILED_REPEATS] = [sum(setting.lost.values()) for setting in settings]
     if addresses := addresses_of(runs):
-        of_settings = [tuple(addresses[row] for row in setting.rows) for setting in settings]
-        columns[RUNS] = pd.Series(of_settings, dtype=object)
+        columns[RUNS] = [tuple(addresses[row] for row in setting.rows) for setting in settings]
     columns[ALL_REPEATS] = [setting.total for setting in settings]
     return beside_settings(runs, ranking, settings, columns)
 
@@ -600,10 +604,8 @@ def names_of_runs(runs: pd.DataFrame) -> list[int | str | None]:
     >>> names_of_runs(pd.DataFrame({"run": [7, "lr0.1_s0", math.nan]}))
     [7, 'lr0.1_s0', None]
     """
-    if "run" not in runs:
-        return [None] * len(runs)
-    names = runs["run"].astype(object).where(runs["run"].notna(), math.nan)
-    return [name if isinstance(name, int) else cell(name) or None for name in names]
+    names = runs["run"].tolist() if "run" in runs else [None] * len(runs)
+    return [None if is_missing(name) else name if isinstance(name, int) else cell(name) for name in names]
 
 
 def which_value(runs: pd.DataFrame, metric: str) -> str:
@@ -672,19 +674,6 @@ def settings_without(runs: pd.DataFrame, axes: Sequence[str]) -> tuple[Numbers, 
     table = runs[names].take(np.unique(group, return_index=True)[1]).reset_index(drop=True)
     table.attrs = {}
     return group, table
-
-
-def statuses_of(runs: pd.DataFrame, cells: Sequence[int]) -> dict[int, str]:
-    """Return the status of each repeat: completed if an attempt at it has completed, else that of the last one.
-
-    >>> statuses_of(pd.DataFrame({"status": ["completed", "failed", "completed"]}), [0, 1, 1])
-    {0: 'completed', 1: 'completed'}
-    """
-    words = runs["status"].astype(str).tolist() if "status" in runs else [str(Status.COMPLETED)] * len(runs)
-    order = {str(status): index for index, status in enumerate(Status)}  # runs in progress are last
-    order[Status.COMPLETED] = len(order)
-    rows = sorted(range(len(words)), key=lambda row: order.get(words[row], 0))
-    return dict.fromkeys(cells, "") | {cells[row]: words[row] for row in rows}
 
 
 def are_epochs(runs: pd.DataFrame) -> bool:

@@ -156,7 +156,7 @@ def verdict(
         ranking = ranking_of(runs, goal, repeats, axis)
     problems.check_margin(margin, error)
     problems.raise_if_any(InvalidArgumentError)
-    contest = Contest.of(runs, ranking, axis, margin, error)
+    contest = Contest(runs, ranking, axis, margin, error)
     lead = contest.closest
     better, worse, *_ = [*(contest.levels[rival] for rival in contest.positions), None, None]
     assumptions = [

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from runmanager.answers.contest import IDENTICAL, UNDECIDED, WORSE, Contest
 from runmanager.answers.evidence import Lead, fewest, needed
 from runmanager.answers.luck import luck_of
-from runmanager.core.outcome import Status
+from runmanager.answers.ranking import LOST, OPEN
 from runmanager.core.wording import counted, listed
 from runmanager.tables.cells import all_of, cell
 
@@ -84,7 +84,7 @@ def _next_step(contest: Contest, rivals: Sequence[int]) -> str:
         return f"{text}; the {unit} seems to change nothing: check that train() uses it"
     if unit in _SPLITS:
         words = [*contest.statuses[contest.order[0]], *contest.statuses[rivals[0]]]
-        if any(Status(word).is_open for word in words):
+        if not OPEN.isdisjoint(words):
             return f"{text}; their other {unit}s are still to be executed"
         return f"{text}; a split has no more than its {unit}s: repeat the split with a seed axis"
     first, more = fewest(contest.level), _total(contest, lead) - lead.n
@@ -131,7 +131,7 @@ def _losses(contest: Contest) -> list[str]:
     unit, texts = "run" if contest.scores.shape[2] > 1 else contest.unit, []
     for rival in contest.order:
         statuses = contest.statuses[rival]
-        reasons = [word for word in statuses if Status(word).is_lost]
+        reasons = [word for word in statuses if word in LOST]
         number, total = sum(statuses[word] for word in reasons), statuses.total()
         which = all_of(total, f"{unit}s") if number == total > 1 else f"{number} of {counted(total, unit)}"
         if number:

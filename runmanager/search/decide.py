@@ -228,9 +228,7 @@ class _Deciding(Search):
         from runmanager.tables.columns import runs_table
 
         table, rule = runs_table({asked[0].path.parent.name: results}), self._rule
-        contest = Contest.of(
-            table, ranking_of(table, repeats=self._repeats), rule.axis, rule.margin, rule.error
-        )
+        contest = Contest(table, ranking_of(table, repeats=self._repeats), rule.axis, rule.margin, rule.error)
         rivals = dict(zip(contest.rivals.tolist(), map(self._rival, asked), strict=True))
         return contest, [rivals[code] for code in contest.positions]
 

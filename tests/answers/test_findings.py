@@ -8,7 +8,6 @@ from scipy import stats
 from runmanager import best, compare, effects, show
 from runmanager.answers.answers import answers_of
 from runmanager.answers.conclusion import conclude
-from runmanager.answers.ranking import intervals
 from runmanager.answers.verdict_sentence import sentence_of
 from runmanager.errors import GridError
 from runmanager.tables.columns import HYPERPARAMETERS
@@ -241,12 +240,6 @@ def test_no_runs_have_no_findings(runs):
     assert (list(findings.settings), findings.headline) == ([], "No run has completed")
     assert findings.ranking
     assert len(findings.ranking.others) == 3
-
-
-def test_the_interval_of_a_mean_accuracy_ends_at_1():
-    assert intervals("val_acc", [0.93, math.nan], [1.02, math.nan]) == ["0.93 to 1.00", ""]
-    assert intervals("reward", [0.93], [1.02]) == ["0.93 to 1.02"]
-    assert intervals("accuracy", [-3.0, 93.0], [12.0, 101.0]) == ["-3 to 12", "93 to 101"]
 
 
 def test_the_best_run_is_named_with_every_axis_that_varies_in_the_grid():
