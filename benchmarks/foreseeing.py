@@ -15,8 +15,7 @@ import torch
 from torch.nn import functional
 
 from runmanager.answers.evidence import ERROR, closed, differences, fewest, log_evidence
-from runmanager.answers.power import chance, level, smallest
-from runmanager.search.decide import HOPELESS
+from runmanager.answers.power import level, smallest
 
 GRIDS, REAL = 1000, 30
 SIMULATED = ((2, 6), (2, 8), (2, 20), (4, 8), (4, 20), (8, 12))  # settings, repeats
@@ -42,10 +41,6 @@ def main() -> None:
     )
     print(
         f"decided with the spread of all: {known}; with that of 5 earlier seeds: {estimated}; median {median:g}"
-    )
-    said, decided = _hopeless()
-    print(
-        f"\nequal or close settings, limit 20: {said} of {GRIDS} are said to be hardly decided, {decided} were"
     )
 
 
@@ -149,20 +144,3 @@ def _repeats_for(effect: float, known_by: float) -> int:
     return bisect_left(
         range(POOL), -effect, key=lambda n: -smallest(n, 2, ERROR, known_by=known_by, anytime=True)
     )
-
-
-def _hopeless() -> tuple[int, int]:
-    """Return how many grids are said to be hardly decided at a look, and how many of them were decided."""
-    random, limit, said, decided = np.random.default_rng(1), 20, 0, 0
-    for _ in range(GRIDS):
-        scores = _noise(random, 2, limit)
-        scores[0] += random.uniform(0, 1)
-        row = scores[0] - scores[1]
-        for n in range(fewest(level(2, ERROR)), limit):
-            if log_evidence(row[:n])[-1] >= math.log(1 / ERROR):
-                break
-            if chance(row[:n], limit, 2, ERROR) < HOPELESS:
-                said += 1
-                decided += bool((log_evidence(row)[n:] >= math.log(1 / ERROR)).any())
-                break
-    return said, decided

@@ -25,14 +25,10 @@ def power(effect: float, n: int, num_rivals: int, error: float, *, known_by: flo
     true = np.full(num_cases, effect)
     if math.isfinite(known_by):
         true = effect * np.sqrt(random.chisquare(known_by, num_cases) / known_by)
-    num_pieces = math.ceil(num_cases * num_rivals * n / _NUMBERS)  # as memory is limited
-    pieces = []
-    for effects in np.array_split(true, num_pieces):
-        noise = random.normal(0, math.sqrt(0.5), (len(effects), num_rivals, n))
-        differences = effects[:, None, None] + noise[:, :1] - noise[:, 1:]
-        # by the closed test, the leader beats all others once it reaches this evidence against each of them
-        pieces.append(log_evidence(differences).min(axis=1) >= math.log(level(num_rivals, error)))
-    is_decided = np.concatenate(pieces)
+    noise = random.normal(0, math.sqrt(0.5), (num_cases, num_rivals, n))
+    differences = true[:, None, None] + noise[:, :1] - noise[:, 1:]
+    # by the closed test, the leader beats all others once it reaches this evidence against each of them
+    is_decided = log_evidence(differences).min(axis=1) >= math.log(level(num_rivals, error))
     shares: Numbers = (np.logical_or.accumulate(is_decided, axis=1) if anytime else is_decided).mean(axis=0)
     return shares
 
@@ -53,18 +49,3 @@ def smallest(n: int, num_rivals: int, error: float, *, known_by: float, anytime:
         shares = power(middle, n, num_rivals, error, known_by=known_by, anytime=anytime)
         low, high = (low, middle) if shares[-1] >= PROMISED else (middle, high)
     return high
-
-
-def chance(differences: Numbers, n: int, num_rivals: int, error: float, margin: float | None = None) -> float:
-    """Return the probability that `n` repeats decide between two rivals, after the first repeats."""
-    random, before = np.random.default_rng(0), len(differences)
-    num_cases = _CASES[1] // 4
-    std = differences.std(ddof=1) * np.sqrt((before - 1) / random.chisquare(before - 1, num_cases))
-    means = differences.mean() + std * random.normal(size=num_cases) / math.sqrt(before)
-    later = means[:, None] + std[:, None] * random.normal(size=(num_cases, max(n - before, 0)))
-    whole = np.concatenate([np.broadcast_to(differences, (num_cases, before)), later], axis=1)
-    is_decided = log_evidence(whole) >= math.log(level(num_rivals, error))
-    if margin is not None:
-        apart = np.minimum(log_evidence(whole - margin), log_evidence(whole + margin))
-        is_decided |= apart >= math.log(num_rivals * (num_rivals - 1) / 2 / error)
-    return float(is_decided[:, before:].any(axis=1).mean())

@@ -1,6 +1,5 @@
 """Sequential repeats until the verdict names the best setting, or the better value of an axis."""
 
-import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -17,9 +16,6 @@ from runmanager.errors import InvalidArgumentError, Problems
 
 if TYPE_CHECKING:
     from runmanager.answers.contest import Contest
-
-HOPELESS = 0.1
-"""The probability of a decision below which the limit is said to be too small."""
 
 
 @dataclass(frozen=True)
@@ -142,7 +138,6 @@ class _Deciding(Search):
         self._executable: set[str] = set()
         self._fewest = 0  # the minimum number of repeats that allows a decision
         self._why = ""  # the reason why no further repeats are requested
-        self._is_hopeless = False  # whether a sentence has said that the limit will hardly decide
 
     def begin(self, runs: Sequence[RunFolder], executable: Collection[str]) -> None:
         """Sort the runs by rival and repeat."""
@@ -180,12 +175,11 @@ class _Deciding(Search):
                 cause = error if any(result.epochs for result in read) else "no run has an epoch"
                 self._why = f"! nothing is decided: {cause}"
                 return Decision(sentences=sentences)
-            seconds = sum(run.seconds for run in read)
-            if not self._ask(contest, rivals, seconds):
+            if not self._ask(contest, rivals, sum(run.seconds for run in read)):
                 return Decision(sentences=sentences)
             from runmanager.answers.verdict_sentence import standing
 
-            sentences = [standing(contest), *self._outlook(contest, seconds, seconds / len(read))]
+            sentences = [standing(contest)]
 
     def left_out(self) -> Collection[str]:
         """Return the repeats that are not requested yet."""
@@ -262,30 +256,3 @@ class _Deciding(Search):
             return False
         self._asked |= wider
         return True
-
-    def _outlook(self, contest: "Contest", seconds: float, of_run: float) -> list[str]:
-        """Say, once, that the limit will hardly decide; the runs took `seconds`, and `of_run` on average."""
-        from runmanager.answers.contest import UNDECIDED
-        from runmanager.answers.evidence import differences
-        from runmanager.answers.foresight import foresight
-        from runmanager.answers.power import ENOUGH, chance
-
-        rule, num_rivals = self._rule, len(contest.names)
-        undecided = contest.in_state(UNDECIDED)
-        lead, n = contest.leads[undecided[0]], contest.leads[undecided[0]].n
-        if self._is_hopeless or n < ENOUGH or not lead.std:
-            return []
-        # decided rivals get no more repeats
-        per_repeat = (1 + len(undecided)) * max(len(repeats[0]) for repeats in self._runs.values())
-        limit = max(map(len, self._runs.values()))
-        what = f"max_repeats={limit}" if limit == rule.max_repeats else f"{limit} repeats"
-        if rule.max_seconds is not None and of_run:
-            by_time = n + math.ceil((rule.max_seconds - seconds) / (of_run * per_repeat))
-            limit, what = min((by_time, f"max_seconds={rule.max_seconds:g}"), (limit, what))
-        row = differences(contest.scores, contest.order[0])[undecided[0]]
-        if chance(row[row == row], limit, num_rivals, rule.error, rule.margin) >= HOPELESS:  # noqa: PLR0124 - NaN
-            return []
-        self._is_hopeless = True
-
-        text = foresight(lead, contest.unit, num_rivals, limit, rule.rule)
-        return [f"! {what} will hardly decide. {text}"]

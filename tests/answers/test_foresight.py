@@ -74,12 +74,3 @@ def test_too_few_seeds_cannot_decide(start):
 
 def test_a_grid_without_repeats_is_planned_without_a_word_about_them(start):
     assert "seed" not in last(start(1, plan_only=True))
-
-
-@pytest.mark.slow(everywhere=True)
-def test_a_limit_that_will_hardly_decide_is_named_once_while_the_grid_runs(start):
-    lines = start(decide=Decide(max_repeats=10)).splitlines()
-
-    (line,) = [line for line in lines if "will hardly decide" in line]
-    assert line.startswith("! max_repeats=10 will hardly decide. With 10 seeds, a difference of ")
-    assert lines.index(line) < next(i for i, text in enumerate(lines) if "undecided after all" in text)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from runmanager.answers.evidence import log_evidence
-from runmanager.answers.power import PROMISED, chance, power, smallest
+from runmanager.answers.power import PROMISED, power, smallest
 
 KNOWN: dict[str, Any] = {"known_by": math.inf, "anytime": True}
 
@@ -40,11 +40,3 @@ def test_a_spread_from_few_repeats_makes_the_promise_larger():
 def test_too_few_repeats_and_too_small_differences_have_no_number():
     assert smallest(5, 2, 0.05, **KNOWN) == math.inf
     assert math.isfinite(smallest(26, 40, 0.05, **KNOWN))
-
-
-def test_the_chance_of_a_decision_depends_on_the_lead_so_far():
-    noise = np.array([0.4, -1.0, 0.7, -0.2, -0.6, 0.7])
-
-    assert chance(noise, 10, 2, 0.05) < 0.1
-    assert chance(noise + 1.0, 40, 2, 0.05) > 0.8
-    assert chance(noise, 40, 2, 0.05, margin=2.0) > 0.8
