@@ -1,6 +1,6 @@
 """Failed runs, grouped by cause: the hyperparameters that the runs of a group share, and the next step."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +15,7 @@ from runmanager.core.wording import printable
 from runmanager.tables.cells import all_of, brief, label
 from runmanager.tables.columns import HYPERPARAMETERS, Numbers
 
+_WITHOUT_RESULT = LOST | {str(Status.UNAVAILABLE)}
 _MOST_ALTERNATIVES = 2  # maximum number of texts that a cause lists for a part that varies
 _MOST_VALUES = 3  # maximum number of values of a hyperparameter that failed runs may share
 
@@ -34,35 +35,33 @@ class Failure(NamedTuple):
 
 def failures(runs: pd.DataFrame, what: str = "run", *, repeats: Sequence[str] | None = None) -> list[Failure]:
     """Group the runs that failed or lack their device, by the cause."""
-    if "status" not in runs:
-        return []
-    statuses = runs["status"].astype(str).tolist()
-    errors = [error if isinstance(error, str) else "" for error in runs.get("error", [""] * len(runs))]
-    groups: dict[tuple[str, str], list[int]] = {}
-    for row, status in enumerate(statuses):
-        if status in LOST or status == Status.UNAVAILABLE:
-            groups.setdefault((status, VARIABLE.sub("\0", errors[row])), []).append(row)
-    repeats, _ = repeats_of(runs, repeats)
-    codes = {name: numbered(runs[name]) for name in axes_of(runs) if name not in repeats}
-    failed: list[Failure] = []
-    for (status, _), rows in groups.items():
+    groups: dict[tuple[str, str], dict[int, str]] = {}
+    empty = [""] * len(runs)
+    for row, (status, text) in enumerate(zip(runs.get("status", empty), runs.get("error", empty), strict=True)):
+        if status in _WITHOUT_RESULT:
+            error = text if isinstance(text, str) else ""
+            groups.setdefault((str(status), VARIABLE.sub("\0", error)), {})[row] = error
+    codes = {name: numbered(runs[name]) for name in axes_of(runs, repeats_of(runs, repeats)[0])}
+    failed = []
+    for (status, _), errors in groups.items():
         causes = {"device": codes["device"]} if status == Status.UNAVAILABLE and "device" in codes else codes
+        rows = list(errors)
         which = _name(runs, rows[0], what) if len(rows) == 1 else _which(rows, len(runs), causes, what)
-        failed.append(Failure(status, printable(_common([errors[row] for row in rows])), rows, which))
+        failed.append(Failure(status, printable(_common([*errors.values()])), rows, which))
     return sorted(failed, key=lambda failure: (failure.status == Status.UNAVAILABLE, -len(failure.rows)))
 
 
 def failed_settings(ended: Sequence[tuple[Run, Outcome]], repeats: Sequence[str]) -> list[str]:
     """Return sentences about settings that failed a check, in the form of those about failed runs of a grid."""
     fine = (Status.DIVERGED, Status.UNAVAILABLE)  # a loss that is not finite does not fail the check
-    rows = []
-    for run, outcome in ended:
-        params = {column(name): value for name, value in run._asdict().items() if name not in repeats}
-        status = Status.COMPLETED if outcome.status in fine else outcome.status
-        rows.append({**params, "status": str(status), "error": outcome.error})
-    table = pd.DataFrame(rows, dtype=object)
-    table.attrs[HYPERPARAMETERS] = [name for name in table if name not in ("status", "error")]
-    return [f"{failure.runs}: {failure.cause}" for failure in failures(table, "setting")]
+    table = pd.DataFrame(
+        [{column(name): value for name, value in run._asdict().items()} for run, _ in ended], dtype=object
+    )
+    table.attrs[HYPERPARAMETERS] = [*table]
+    outcomes = [outcome for _, outcome in ended]
+    table["status"] = [Status.COMPLETED if outcome.status in fine else outcome.status for outcome in outcomes]
+    table["error"] = [outcome.error for outcome in outcomes]
+    return [f"{failure.runs}: {failure.cause}" for failure in failures(table, "setting", repeats=repeats)]
 
 
 def _common(errors: Sequence[str]) -> str:
@@ -80,32 +79,23 @@ def _which(
     rows: Sequence[int], num_runs: int, codes: Mapping[str, tuple[Numbers, list[Any]]], what: str
 ) -> str:
     """Describe a group of runs by the hyperparameters that they share and that other runs lack."""
-    common: dict[str, list[int]] = {}
-    have: dict[str, Numbers] = {}
-    for axis, (numbers, _) in codes.items():
-        shared = sorted(set(numbers[rows].tolist()))
-        have[axis] = np.isin(numbers, shared)
-        if not have[axis].all() and len(shared) <= min(_MOST_VALUES, max(len(rows) // 2, 1)):
-            common[axis] = shared
-
-    def number(axes: Iterable[str]) -> int:
-        return int(np.logical_and.reduce([np.ones(num_runs, bool), *(have[axis] for axis in axes)]).sum())
-
-    total = number(common)
-    for axis in reversed(list(common)):
-        if number(other for other in common if other != axis) == total:
-            del common[axis]  # the description needs no values of this axis
-    texts = []
-    for axis, shared in common.items():
-        first, *others = (codes[axis][1][code] for code in shared)
-        texts.append(" or ".join([label({axis: first}), *map(brief, others)]))
-    whose = f"{what}s with {' and '.join(texts)}" if texts else f"{what}s"
+    has, names = pd.DataFrame(index=range(num_runs)), {}
+    for axis, (numbers, values) in codes.items():
+        shared = sorted({*numbers[rows].tolist()})
+        if len(shared) < len(values) and len(shared) <= min(_MOST_VALUES, max(len(rows) // 2, 1)):
+            has[axis] = np.isin(numbers, shared)
+            first, *others = (values[code] for code in shared)
+            names[axis] = " or ".join([label({axis: first}), *map(brief, others)])
+    total = has.all(axis=1).sum()
+    for axis in reversed(names):
+        if has.drop(columns=axis).all(axis=1).sum() == total:
+            del has[axis]  # the description needs no values of this axis
+    whose = f"{what}s with {' and '.join(names[axis] for axis in has)}" if names else f"{what}s"
     return all_of(total, whose) if len(rows) == total else f"{len(rows)} of the {total} {whose}"
 
 
 def _name(runs: pd.DataFrame, row: int, what: str) -> str:
     names = [name for name in axes_of(runs) if len(numbered(runs[name])[1]) > 1]
     (run,) = names_of_runs(runs.iloc[[row]])
-    number = f"run {run}" if run is not None else f"the only {what}" if len(runs) == 1 else f"one {what}"
-    values = label({name: runs[name].iloc[row] for name in names})
-    return f"{number} ({values})" if values else number
+    name = f"run {run}" if run is not None else f"the only {what}" if len(runs) == 1 else f"one {what}"
+    return f"{name} ({label({name: runs[name].iloc[row] for name in names})})" if names else name
