@@ -1,7 +1,7 @@
 """The answers from a table of runs; the panel, the page, notebooks and commands show some of the answers."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Any, NamedTuple
@@ -167,12 +167,14 @@ class Answers:
             return ""
         return f"{capital(ranking.name(first))} has {ranking.written(first)}, but {why}: it ranks below"
 
-    def scope(self, intervals: Iterable[str]) -> str:
+    @property
+    def scope(self) -> str:
         """Name what the intervals of a table and the verdict belong to, "" if either is missing."""
-        number = math.comb(len(self.ranking.all_settings), 2) if self.ranking else 0
+        if not (self.ranking and self.has_verdict and any(self.ranking.intervals(self.settings))):
+            return ""
+        number = math.comb(len(self.ranking.all_settings), 2)
         pairs = f"all {number:,} pairs" if number > 1 else "the pair"
-        has_both = self.has_verdict and any(intervals)
-        return f"intervals are per setting, the verdict compares {pairs}" if has_both else ""
+        return f"intervals are per setting, the verdict compares {pairs}"
 
     @property
     def front_sentence(self) -> str:

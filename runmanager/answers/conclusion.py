@@ -5,30 +5,25 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pandas as pd
-from pandas.api.types import is_numeric_dtype
 
-from runmanager.answers.answers import INTERVAL, REPEATS, Answers, answers_of, columns_of_numbers
+from runmanager.answers.answers import Answers, answers_of
 from runmanager.answers.failures import failures
-from runmanager.answers.ranking import Ranking, Setting, completed, mean_of
 from runmanager.answers.sentences import counts_of, left_to_execute
-from runmanager.answers.usual_goals import companion
-from runmanager.answers.view import span
+from runmanager.answers.show import settings_view
 from runmanager.core.files import for_people
 from runmanager.core.outcome import Status, retry_failed
-from runmanager.core.values import COLUMNS
 from runmanager.core.wording import counted, printable
 from runmanager.drawing.table import Table
-from runmanager.tables.cells import brief, cell, duration, durations
-from runmanager.tables.columns import INSIDE, metrics_of, notes_of
+from runmanager.tables.cells import duration
+from runmanager.tables.columns import INSIDE, notes_of
 
 _DURATION = "run duration"
 _NUM_BEST = 5  # settings in the table
 _MOST_CAUSES = 5
 _TRIAL_PRUNED = "TrialPruned"
-_LARGEST = 10**15  # larger hyperparameters are written as text
 
 
 class Sentence(NamedTuple):
@@ -77,7 +72,7 @@ def conclude(
     if time is None:
         seconds = runs[_DURATION].sum()
         time = f"its runs took {duration(seconds)} before" if seconds else "no run was executed"
-    table, which = _table(answers, ranked)
+    table, which = _table(answers)
     return Conclusion(
         printable(str(folder)),
         " ".join(notes_of(runs)),
@@ -112,55 +107,18 @@ def _best(answers: Answers, num_runs: int) -> Sentence:
     return Sentence(mark, answers.headline, details)
 
 
-def _table(answers: Answers, runs: pd.DataFrame) -> tuple[Table | None, str]:
+def _table(answers: Answers) -> tuple[Table | None, str]:
     """Return a table of the best settings, and which settings these are."""
     ranking = answers.ranking
     if ranking is None or len(ranking.settings) < 2:  # noqa: PLR2004 - a ranking needs two
         return None, ""
     listed = ranking.front if ranking.is_choice else ranking.settings
     best = listed[: _NUM_BEST if len(listed) > _NUM_BEST + 1 else None]  # hiding one row saves no line
-    columns = columns_of_numbers(ranking, best)
-    numbers = (
-        columns | _means(ranking, runs, best) | columns
-    )  # the goals come first, and each repeat counts once
     which = ["the Pareto front"] if ranking.is_choice else []
     which += [f"the first {len(best)}"] if len(best) < len(listed) else []
     which += [ranking.count] if which or ranking.others else []
-    which += filter(None, [answers.scope(numbers.get(INTERVAL, ()))])
-    goals = [goal.metric for goal in ranking.goals]
-    if _DURATION in numbers and _DURATION not in goals:
-        numbers[_DURATION] = durations(numbers[_DURATION])
-    first = {} if ranking.repeats else {"run": [setting.run for setting in best]}
-    first |= {name: [_readable(setting.params[name]) for setting in best] for name in ranking.varying}
-    pairs = [(name, cells) for name, cells in [*first.items(), *numbers.items()] if any(map(cell, cells))]
-    table = Table(
-        [name for name, _ in pairs],
-        zip(*(cells for _, cells in pairs), strict=True),
-        right=[_DURATION, REPEATS],
-        even=[name for name in numbers if name not in (INTERVAL, REPEATS, _DURATION)],
-        first=["run", *goals, *ranking.varying, REPEATS, INTERVAL],
-        best=[0],
-        bars={goals[0]: span(numbers[goals[0]])},
-    )
-    return table, "; ".join(which)
-
-
-def _means(ranking: Ranking, runs: pd.DataFrame, settings: Sequence[Setting]) -> dict[str, list[float]]:
-    """Return the mean of each metric over the completed runs of each setting, the most important first."""
-    names = metrics_of(runs)
-    means: dict[str, list[float]] = {}
-    logged = [name for name in names if name not in COLUMNS]
-    for name in (ranking.metric, companion(ranking.metric, names), _DURATION, *logged):
-        if name in runs and is_numeric_dtype(runs[name]):
-            column = completed(runs, name)
-            means[name] = [mean_of(column.iloc[list(setting.rows)].dropna().tolist()) for setting in settings]
-    return means
-
-
-def _readable(value: Any) -> Any:
-    """Return a number unchanged, and any other value as text, shortened if it is long."""
-    is_number = isinstance(value, (int, float)) and abs(value) < _LARGEST  # the comparison is false for NaN
-    return value if is_number else brief(value)
+    which += [answers.scope] if answers.scope else []
+    return settings_view(answers.runs, ranking, best).drawn(), "; ".join(which)
 
 
 def _left(runs: pd.DataFrame, left: "pd.Series[bool]", number: int, total: int) -> list[Sentence]:

@@ -1,18 +1,22 @@
 """Show the best runs first, with the columns in which they differ."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import pandas as pd
+from pandas.api.types import is_numeric_dtype
 
 from runmanager.answers.answers import INTERVAL, REPEATS, answers_of, columns_of_numbers
 from runmanager.answers.finding import Finding
 from runmanager.answers.ranking import (
     RUNS,
+    Ranking,
+    Setting,
     are_epochs,
     beside_settings,
     completed,
+    mean_of,
     numbered,
     own_goals,
     ranking_of,
@@ -91,35 +95,52 @@ def ranked(
         return of_table(runs, (), n)
     ranking = ranking_of(runs, goal, repeats)
     settings = ranking.all_settings if with_others else ranking.first
-    if ranking.repeats:
-        numbers = from_columns(columns_of_numbers(ranking, settings), ())
-        rows = beside_settings(runs, ranking, settings, numbers)
-    else:
-        rows = rows_of(runs, ranking, settings)
     notes = [ranking.order_in_words, *ranking.notes]
     if not are_epochs(runs):
         answers = answers_of(runs, goal, repeats)
         if ranking.repeats:
             decision = (answers.headline, answers.open) if answers.has_verdict else ()
             notes[1:1] = [*decision, answers.front_sentence]
-            notes += [ranking.assumption, answers.scope(rows[INTERVAL])]
+            notes += [ranking.assumption, answers.scope]
         elif not with_others:
             notes = [answers.headline, *answers.details]
         notes.append(ranking.count if ranking.others else "")
     notes.append(which_value(runs, ranking.goal.metric))
-    return of_table(rows, ranking.goals, n, *(note.removesuffix(".") for note in notes))
+    return settings_view(runs, ranking, settings, n, *(note.removesuffix(".") for note in notes))
 
 
-def of_table(rows: pd.DataFrame, goals: Sequence[Goal] = (), n: int | None = None, *notes: str) -> View:
-    """Show rows in their order, without the columns that are the same in all of them."""
+def settings_view(
+    runs: pd.DataFrame, ranking: Ranking, settings: Sequence[Setting], n: int | None = None, *notes: str
+) -> View:
+    """Show settings of a ranking in their order: runs, or means over the repeats."""
+    if not ranking.repeats:
+        return of_table(rows_of(runs, ranking, settings), ranking.goals, n, *notes, varying=ranking.varying)
+    numbers = columns_of_numbers(ranking, settings)
+    for name in (companion(ranking.goal.metric, metrics_of(runs)), _TIME):
+        if name in runs and name not in numbers and is_numeric_dtype(runs[name]):
+            column = completed(runs, name)
+            numbers[name] = [mean_of(column.iloc[list(setting.rows)].dropna().tolist()) for setting in settings]
+    rows = beside_settings(runs, ranking, settings, from_columns(numbers, ()))
+    return of_table(rows, ranking.goals, n, *notes, varying=ranking.varying)
+
+
+def of_table(
+    rows: pd.DataFrame,
+    goals: Sequence[Goal] = (),
+    n: int | None = None,
+    *notes: str,
+    varying: Collection[str] = (),
+) -> View:
+    """Show rows in their order, without the columns that are the same in all of them, but those that vary."""
     metrics, params = [goal.metric for goal in goals], hyperparameters_of(rows)
     is_computed = isinstance(rows, Finding) and "run" not in rows  # of settings, pairs or effects
     may_go = params if is_computed else [*rows]
     same = {name: values[0] for name in may_go if len(values := numbered(rows[name])[1]) == 1}
-    kept = ("run", REPEATS, *metrics)
+    kept = ("run", REPEATS, *metrics, *varying)
     whole = [name for name in rows if len(rows) == 1 or name not in same or name in kept]
-    beside_goal = companion(metrics[0], metrics_of(rows)) if metrics else ""
-    ahead = [*_LEADING, *params, *metrics, beside_goal, *((_TIME, "status") if metrics else ())]
+    ahead = [*_LEADING, *params, *metrics]
+    if metrics:
+        ahead += [INTERVAL, REPEATS, companion(metrics[0], metrics_of(rows)), _TIME, "status"]
     measured = [name for name in metrics_of(rows) if name not in (*ahead, *LEADING[2:])]
     if isinstance(rows, Finding):  # a table of `best` is in the order of columns that are no metrics of a run
         measured = [name for name in map(str, rows) if is_computed or name.startswith(KEPT)] + measured
@@ -134,7 +155,11 @@ def of_table(rows: pd.DataFrame, goals: Sequence[Goal] = (), n: int | None = Non
         rows.reset_index(drop=True),
         notes_of_view([some, *notes, same_in_all(dropped)]),
         [name for name in order if name in main],
-        [name for name in dict.fromkeys([*_LEADING, *metrics, *means, *params, "status"]) if name in rows],
+        [
+            name
+            for name in dict.fromkeys([*_LEADING, *metrics, *means, *params, REPEATS, INTERVAL, "status"])
+            if name in rows
+        ],
         [0] if has_best else [],
         {metrics[0]: span(rows[metrics[0]])} if metrics and len(rows) > 1 else {},
         order,

@@ -107,7 +107,7 @@ class View:
             table[name] = pd.Series(durations(table[name]), table.index, dtype="object")
         return Table.of(
             table,
-            right=times,
+            right=[*times, "repeats"],
             even=[name for name in measured if name not in hyperparameters_of(rows)],
             first=self.first,
             best=self.best,

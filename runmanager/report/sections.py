@@ -61,12 +61,11 @@ def settings(data: ReportData) -> dict[str, Any] | None:
     which = "The Pareto front"
     if ranking.repeats:
         which = f"{'The' if len(best) == len(listed) else f'The first {len(best)}'} settings by their mean"
-    scope = data.answers.scope(numbers.get(INTERVAL, ()))
     some = ""
     if len(best) < len(listed) and not ranking.repeats:
         some = f"{len(best)} of {counted(len(listed), ranking.noun)}"
     return {
-        "caption": "; ".join(filter(None, [which, some, ranking.count, scope])),
+        "caption": "; ".join(filter(None, [which, some, ranking.count, data.answers.scope])),
         "columns": [(name, "number" if name in right else "text") for name, _ in texts],
         "rows": list(zip(*(cells for _, cells in texts), strict=True)),
     }

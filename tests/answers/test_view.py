@@ -132,11 +132,11 @@ def test_settings_are_written_with_mean_and_interval_for_a_text(runs):
     view = show(runs, repeats="seed", n=2)
 
     markdown, latex = view.to_markdown().split("\n"), view.to_latex().split("\n")
-    assert markdown[0] == "| lr | net | test\\_accuracy | 95 % interval | repeats |"
-    assert markdown[1] == "| ---: | --- | ---: | --- | --- |"
+    assert markdown[0] == "| lr | net | test\\_accuracy | 95 % interval | repeats | test\\_loss |"
+    assert markdown[1] == "| ---: | --- | ---: | --- | ---: | ---: |"
     assert markdown[2].startswith("| **0.1** | **a\\_b** | **0.12** | **0.0952 to 0.1448** | ")
-    assert latex[0] == "\\begin{tabular}{rlrll}"
-    assert latex[2] == "lr & net & test\\_accuracy & 95 \\% interval & repeats \\\\"
+    assert latex[0] == "\\begin{tabular}{rlrlrr}"
+    assert latex[2] == "lr & net & test\\_accuracy & 95 \\% interval & repeats & test\\_loss \\\\"
     assert latex[4].startswith("\\textbf{0.1} & \\textbf{a\\_b} & \\textbf{0.12} & \\textbf{0.09")
     assert latex[-1] == "\\end{tabular}"
 
