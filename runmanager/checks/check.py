@@ -30,8 +30,6 @@ from runmanager.devices import ranks
 from runmanager.devices.torch_devices import free_memory, undisturbed_random
 from runmanager.tables.cells import duration
 
-LONGEST_S = 300.0  # the time limit after which no further check of a setting begins
-
 
 @dataclass(frozen=True)
 class CheckTask:
@@ -74,50 +72,38 @@ def try_settings(loop: Loop, task: CheckTask) -> tuple[list[tuple[Run, Outcome]]
     settings = settings_of(runs, repeats)
     if not settings:
         return [], repeats, []
-    words, waiting = f"{path.name}: checking {counted(len(settings), 'setting')}", deque(settings)
+    words = f"{path.name}: checking {counted(len(settings), 'setting')}"
     display.show_start(words)
     executor.num_lanes(settings)
     ended: list[tuple[Run, Outcome]] = []
     with _experiment_folder(path), task.temporary_folder() as folder, loop.signals.at_once():
-        execution = executor.execute(waiting, replace(task, folder=folder), Stopping(loop.signals))
+        execution = executor.execute(deque(settings), replace(task, folder=folder), Stopping(loop.signals))
         with contextlib.closing(execution) as outcomes:
             for pair in outcomes:
                 ended.append(pair)
                 display.show_progress(f"{words}: {len(ended)} done")
-                if ranks.from_main(lambda: time.monotonic() - began > LONGEST_S):
-                    waiting.clear()
     display.clear()
-    checked = f"checked {counted(len(ended), 'setting')} in {duration(time.monotonic() - began)}"
     lines = [
         f"! {run}: {outcome.error}" for run, outcome in ended if outcome.error and not outcome.status.is_lost
     ]
-    last = f"{checked}: {'no other difference' if lines else task.done}"
-    if len(ended) < len(settings):
-        last = f"! {checked}; the time limit leaves the others of {len(settings):,} unchecked"
-    return ended, repeats, [*lines, last]
+    checked = f"checked {counted(len(settings), 'setting')} in {duration(time.monotonic() - began)}"
+    return ended, repeats, [*lines, f"{checked}: {'no other difference' if lines else task.done}"]
 
 
 def settings_of(runs: Sequence[Run], repeats: Sequence[str]) -> list[Run]:
-    """Return one run of each setting, with new values first.
+    """Return one run of each setting.
 
     >>> from runmanager.core.grid import RunBuilder
     >>> runs = RunBuilder.get_runs({"lr": [1, 2], "width": [8, 16], "seed": range(5)})
     >>> [run[:2] for run in settings_of(runs, ["seed"])]
     [(1, 8), (1, 16), (2, 8), (2, 16)]
     """
-    settings: dict[frozenset[tuple[str, str]], Run] = {}
+    settings: dict[Any, Run] = {}
     for run in runs:
-        setting = frozenset(
-            (name, key_of(value)) for name, value in run._asdict().items() if name not in repeats
-        )
+        values = run._asdict().items()
+        setting = frozenset((name, key_of(value)) for name, value in values if name not in repeats)
         settings.setdefault(setting, run)
-    first: list[Run] = []
-    others: list[Run] = []
-    values: set[tuple[str, str]] = set()
-    for setting, run in settings.items():
-        (first if setting - values else others).append(run)
-        values |= setting
-    return [*first, *others]
+    return [*settings.values()]
 
 
 @contextlib.contextmanager
@@ -162,9 +148,10 @@ class Stopping:
 
 
 class ShortEpoch(OpenEpoch):
-    """An epoch of a few steps."""
+    """An epoch of two steps; a loop over other batches is left when it tracks the third one."""
 
     num_epochs, num_steps = 1, 2
+    most_steps = 2
 
     def __init__(self, number: int, *args: Any) -> None:
         if number > self.num_epochs:  # a loop that does not use `epochs` begins another epoch
@@ -179,12 +166,6 @@ class ShortEpoch(OpenEpoch):
             if self.step >= self.num_steps:
                 return
 
-
-class CheckedEpoch(ShortEpoch):
-    """An epoch of two steps; a loop over other batches is left when it tracks the third one."""
-
-    most_steps = ShortEpoch.num_steps
-
     def add_loss(self, loss: torch.Tensor | float, batch: Any) -> None:
         """Add the mean loss of a batch."""
         self._count("")
@@ -197,7 +178,8 @@ class CheckedEpoch(ShortEpoch):
 
     def _count(self, *names: str) -> None:
         self._tracked.update(names)
-        if not self.counts_batches and max(self._tracked.values(), default=0) > self.num_steps:
+        is_left = self.most_steps and not self.counts_batches
+        if is_left and max(self._tracked.values(), default=0) > self.num_steps:
             raise LeaveTrain
 
 
@@ -215,7 +197,7 @@ class ShortRun(RunListener):
     """Ends a run after its first epochs; the code after its loop is executed."""
 
     rule = None  # no rule is recorded: the loop ends as after its last epoch
-    epoch_type: type[ShortEpoch] = CheckedEpoch
+    epoch_type: type[ShortEpoch] = ShortEpoch
     manager: Any = None  # of the run, when `train` is called
 
     def epoch_ended(self, record: EpochRecord, network: Any) -> str | None:

@@ -204,7 +204,7 @@ class ObservedEpoch(ShortEpoch):
 
     observer: ClassVar["Observer"]  # a process executes one run
     num_epochs, num_steps = 2, 6
-    commit_every = 1
+    most_steps, commit_every = None, 1
 
     def __init__(self, number: int, *args: Any) -> None:
         super().__init__(number, *args)

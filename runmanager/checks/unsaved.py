@@ -58,17 +58,17 @@ class Unsaved:
 
         Inside an epoch, numbers do not count, as the loader's state is saved.
         """
-        now = self._states()
+        now, sentences = self._states(), [self._by_workers]
         names = [
             key[0].rpartition("__.")[2]  # without the method that reaches it
             for key, state in self._before.items()
             if now.get(key, state) != state and not (key[1] and is_inside)
         ]
-        if not names:
-            return self._by_workers
-        step = "set this in each epoch, as by generator.manual_seed(epoch), or add an object that has it, with "
-        rule = f"checkpoint= does not save {listed(names)}, which the loop changes: {step}"
-        return f"{rule}state_dict() and load_state_dict()" + (self._by_workers and f"; {self._by_workers}")
+        if names:
+            step = "set this in each epoch, as by generator.manual_seed(epoch), or add an object that has it"
+            rule = f"checkpoint= does not save {listed(names)}, which the loop changes: {step}"
+            sentences = [f"{rule}, with state_dict() and load_state_dict()", *sentences]
+        return "; ".join(filter(None, sentences))
 
     def _reached(self, variables: Iterable[tuple[str, Any]], saved: Iterable[Any]) -> Iterator[tuple[str, Any]]:
         """Yield generators, iterators, and what may have numbers of a loader, with their names."""
@@ -83,11 +83,13 @@ class Unsaved:
                     continue
                 if isinstance(value, DataLoader):
                     self._by_workers = self._by_workers or by_workers(value)
+                is_users = is_of_user(type(value))
+                is_loader = isinstance(value, Dataset) or (is_users and hasattr(value, "__iter__"))
                 # a random generator within another object of a library, as of a logger, is none of the loop
-                is_of_loader = name.startswith("loader") or ".dataset" in name
-                if is_of_loader or is_of_user(type(value)) or isinstance(value, _OPEN):
+                if is_users or isinstance(value, _OPEN) or name.startswith("loader") or ".dataset" in name:
                     queue += [(f"{name}.{key}", item) for key, item in _parts(value).items()]
-                    if ".dataset" in name or _is_loader(value):
+                    # the loop sets the epoch of the others
+                    if ".dataset" in name or (is_loader and not hasattr(value, "set_epoch")):
                         yield name, value
 
     def _states(self) -> dict[tuple[str, bool, Any], Any]:
@@ -102,10 +104,10 @@ class Unsaved:
                     states[name, False, state[0]] = state[1]
                     continue
                 for key, item in _parts(value).items():
-                    if text := _text_of(item):
-                        # another list was computed by the pass itself
-                        identity = 0 if isinstance(item, (int, float)) else id(item)
-                        states[f"{name}.{key}", True, identity] = text
+                    if type(item) in (int, float):
+                        states[f"{name}.{key}", True, 0] = str(item)
+                    elif _is_numbers(item):  # another list was computed by the pass itself
+                        states[f"{name}.{key}", True, id(item)] = Reached().text(item)
         return states
 
 
@@ -138,19 +140,11 @@ def is_of_user(kind: type) -> bool:
     return is_sent or is_users_file(getattr(module, "__file__", None) or "<built-in>")
 
 
-def _is_loader(value: Any) -> bool:
-    """Whether an object is a data set, or a user's loader or sampler whose epoch the loop does not set."""
-    iterate = getattr(type(value), "__iter__", None)
-    is_users = isinstance(iterate, FunctionType) and is_users_file(iterate.__code__.co_filename)
-    return (is_users or isinstance(value, Dataset)) and not hasattr(value, "set_epoch")
-
-
-def _text_of(item: Any) -> str:
-    """Return a number or a list of numbers as text, an array as a digest; "" for other items."""
-    if isinstance(item, (np.ndarray, torch.Tensor)):
-        return Reached().text(item) if item.nbytes <= _MOST_NUMBERS else ""
-    first = item[0] if isinstance(item, list) and 0 < len(item) <= _MOST_NUMBERS else item
-    return str(item) if type(first) in (int, float) else ""
+def _is_numbers(item: Any) -> bool:
+    """Whether an item is an array or a list of numbers, and not too large to be compared."""
+    if isinstance(item, list):
+        return 0 < len(item) <= _MOST_NUMBERS and type(item[0]) in (int, float)
+    return isinstance(item, (np.ndarray, torch.Tensor)) and item.nbytes <= _MOST_NUMBERS
 
 
 def _parts(value: Any) -> Mapping[Any, Any]:

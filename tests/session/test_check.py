@@ -12,7 +12,6 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
 from runmanager import InlineExecutor, RunBuilder, fit, main, run_grid
-from runmanager.checks import check
 from runmanager.core.outcome import Status
 from runmanager.errors import GridError
 from tests.accelerators import Machine, fail_kernels, installed
@@ -259,26 +258,6 @@ def test_what_is_done_before_is_not_checked(tmp_path, caplog):
 
     assert again.exit_code == 0
     assert not any("checked" in line for line in caplog.messages)
-
-
-def test_a_check_ends_after_its_time_and_says_how_far_it_came(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(check, "LONGEST_S", 0.0)
-
-    with caplog.at_level("WARNING", "runmanager"):
-        outcome = start(tmp_path, {"loop": [in_fit, in_hooks], "seed": [1]})
-
-    assert outcome.exit_code == 0
-    assert re.match(
-        r"! checked 1 setting in .+; the time limit leaves the others of 2 unchecked", caplog.messages[0]
-    )
-
-
-def test_the_first_settings_have_each_value_once():
-    runs = RunBuilder.get_runs({"a": [1, 2, 3], "b": [1, 2], "fold": [1, 2], "seed": [1, 2]})
-
-    settings = check.settings_of(runs, ["fold", "seed"])
-
-    assert [run[:2] for run in settings] == [(1, 1), (1, 2), (2, 1), (3, 1), (2, 2), (3, 2)]
 
 
 def test_a_plan_is_shown_without_a_check(tmp_path):
