@@ -31,27 +31,20 @@ def write_results(runs: Sequence[RunResult], experiment: Path) -> None:
     begun = [run for run in runs if run.epochs]
     labels = {name: column(name) for run in runs for name in run.folder.params}
     metrics = dict.fromkeys(name for run in begun for record in run.epochs for name in record.metrics)
-    columns: dict[str, Any] = dict.fromkeys(["run", "epoch", *LEADING, *labels.values(), *metrics])
+    columns = [*dict.fromkeys(["run", "epoch", *LEADING, *labels.values(), *metrics])]
     if any(run.jobs > 1 for run in begun):
-        columns["jobs"] = None
-    has_cold = has_cold_starts(begun)
-    if has_cold:
-        columns[COLD] = None
+        columns.append("jobs")
+    if has_cold_starts(begun):
+        columns.append(COLD)
     lines, objects = [], []
     for run in begun:
-        facts = {"run": run.folder.number} | ({"jobs": run.jobs} if "jobs" in columns else {})
-        params = {labels[name]: value for name, value in run.folder.params.items()}
-        cells = {label: readable(value) for label, value in params.items()} | facts
-        values = {label: json_value(value) for label, value in params.items()} | facts
+        of_run = {labels[name]: value for name, value in run.folder.params.items()}
+        of_run |= {"run": run.folder.number, "jobs": run.jobs}
         for record in run.epochs:
-            of_epoch = {"epoch": record.epoch} | ({COLD: record.cold} if has_cold else {})
-            texts: Mapping[str, Any] = record.metrics
-            numbers: Mapping[str, Any] = record.metrics
-            if not all(map(math.isfinite, record.metrics.values())):
-                texts = {name: readable(value) for name, value in texts.items()}
-                numbers = {name: json_value(value) for name, value in numbers.items()}
-            lines.append({**columns, **texts, **cells, **of_epoch}.values())
-            objects.append({**columns, **numbers, **values, **of_epoch})
+            row = {**record.metrics, **of_run, "epoch": record.epoch, COLD: record.cold}
+            values = [row.get(name) for name in columns]
+            lines.append(map(readable, values))
+            objects.append(dict(zip(columns, map(json_value, values), strict=True)))
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(map(readable, columns))
