@@ -1,15 +1,13 @@
 """Load the logged steps of runs as a table: the blocks of core/step_log."""
 
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from bisect import bisect
+from collections.abc import Iterable
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
 
 from runmanager.core import files, journal
 from runmanager.core.experiment import RunFolder
@@ -18,10 +16,10 @@ from runmanager.core.journal import Attempt
 from runmanager.core.outcome import LARGEST
 from runmanager.core.state import inside_of, is_sparse, read_attempts, read_run
 from runmanager.core.values import COLUMNS, STEP, closest
-from runmanager.errors import InvalidArgumentError
 from runmanager.tables.loading import find_all, warn_of
 from runmanager.tables.one_run import find_run, path_of
 from runmanager.tables.run_numbers import tracked
+from runmanager.tables.where import check_columns
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,7 +28,7 @@ _Step = Annotated[int, msgspec.Meta(ge=1, le=LARGEST)]
 _Number = float | Literal["nan", "inf", "-inf"]
 
 
-class _Line(msgspec.Struct):
+class _Line(TypedDict):
     type: Literal["steps"]
     epoch: _Step
     metrics: dict[str, tuple[list[_Step], list[_Number]]]
@@ -38,10 +36,8 @@ class _Line(msgspec.Struct):
 
 _LINES = msgspec.json.Decoder(_Line)
 
-Block = tuple[str, npt.NDArray[np.int64], npt.NDArray[np.float64]]
-"""Some values of one name in one epoch: the name, its steps in ascending order, and its values ``(N,)``."""
-Part = tuple[int, npt.NDArray[np.int64], list[Block]]
-"""An epoch, all its steps in ascending order, and its blocks."""
+Block = tuple[str, list[int], list[_Number]]
+"""Some values of one name in one epoch: the name, its steps in ascending order, and its values."""
 
 
 def load_steps(runs: Any = "runs") -> "pd.DataFrame":
@@ -79,70 +75,42 @@ def load_steps(runs: Any = "runs") -> "pd.DataFrame":
     """
     import pandas as pd
 
-    from runmanager.tables import columns as tables
+    from runmanager.tables.columns import epochs_table, of_folders
 
     folders, damaged = _folders_of(runs), list[str]()
     logged: dict[str, list[RunFolder]] = {}
-    counts: list[int] = []  # the number of rows of each run
-    parts: list[Part] = []
-    names: dict[str, None] = {}
-    num_values = 0
+    rows: list[tuple[Any, ...]] = []
     for title, _, selected, _ in find_all(folders, damaged):
         logged[title] = []
         for run in selected:
-            of_run = [
-                (epoch, np.unique(np.concatenate([steps for _, steps, _ in blocks])), blocks)
-                for epoch, blocks in sorted(read_steps(run, damaged).items())
-            ]
-            blocks = [block for *_, of_epoch in of_run for block in of_epoch]
-            count = sum(len(steps) for _, steps, _ in of_run)
-            all_values = num_values + sum(len(steps) for _, steps, _ in blocks)
-            all_names = names | dict.fromkeys(name for name, *_ in blocks)
-            if is_sparse(sum(counts) + count, len(all_names), all_values):
+            epochs = read_steps(run, damaged)
+            blocks = [(epoch, *block) for epoch in sorted(epochs) for block in epochs[epoch]]
+            steps_of_run = {(epoch, step) for epoch, _, steps, _ in blocks for step in steps}
+            num_values = sum(len(steps) for _, _, steps, _ in blocks)
+            if is_sparse(len(steps_of_run), len({name for _, name, *_ in blocks}), num_values):
                 damaged.append(f"{run.path} (no table has room for the names of its steps)")
-            elif count:
-                names, num_values = all_names, all_values
+            elif blocks:
+                rows += [(sum(map(len, logged.values())), *block) for block in blocks]
                 logged[title].append(run)
-                counts.append(count)
-                parts += of_run
-    of_runs, params = tables.of_folders(logged)
-    of_steps = pd.DataFrame(_in_columns(parts, names))
-    table = tables.epochs_table(counts, of_runs, params, of_steps, ("epoch", STEP))
+    points = pd.DataFrame(rows, columns=["run", "epoch", "name", STEP, "value"]).explode([STEP, "value"])
+    points = points.astype({"run": "int64", "epoch": "int64", STEP: "int64", "value": "float64"})
+    points = points.drop_duplicates(["run", "epoch", "name", STEP], keep="last")
+    table = points.pivot(index=["run", "epoch", STEP], columns="name", values="value")  # noqa: PD010 - exact
+    table = table[points["name"].unique()].reset_index()
+    counts = table.pop("run").value_counts(sort=False)
+    table = epochs_table(counts, *of_folders(logged), table, ("epoch", STEP))
     warn_of(damaged, folders)
     return table
-
-
-def _in_columns(parts: Sequence[Part], names: Iterable[str]) -> dict[str, npt.NDArray[Any]]:
-    """Put the blocks of epochs into columns with one row per step; a missing value is NaN."""
-    counts = [len(steps) for _, steps, _ in parts]
-    columns: dict[str, npt.NDArray[Any]] = {
-        "epoch": np.repeat(np.array([epoch for epoch, *_ in parts], np.int64), counts),
-        STEP: np.concatenate([np.array([], np.int64), *(steps for _, steps, _ in parts)]),
-        **{name: np.full(sum(counts), np.nan) for name in names},
-    }
-    first = 0
-    for _, steps, blocks in parts:
-        for name, steps_of_block, values in blocks:  # of duplicate steps the last counts
-            columns[name][first + np.searchsorted(steps, steps_of_block)] = values
-        first += len(steps)
-    return columns
 
 
 def _folders_of(runs: Any) -> list[Path]:
     """Return the folders that `runs` names."""
     if hasattr(runs, "columns"):
-        if "folder" not in runs:
-            raise InvalidArgumentError(["a table of runs has the column 'folder', as that of load_runs()"])
+        check_columns(["folder"], runs)
         return [Path(str(folder)) for folder in runs["folder"]]
-    several = isinstance(runs, list) or (isinstance(runs, tuple) and not hasattr(runs, "folder"))
-    folders = []
-    for run in runs if several else [runs]:
-        path = path_of(run)
-        if path.name.isdecimal() and not path.exists():
-            with suppress(InvalidArgumentError):
-                path = find_run(path)[1].path
-        folders.append(path)
-    return folders
+    several = isinstance(runs, list | tuple) and not hasattr(runs, "folder")  # a row may be a tuple
+    paths = [path_of(run) for run in (runs if several else [runs])]
+    return [find_run(path)[1].path if path.name.isdecimal() and not path.exists() else path for path in paths]
 
 
 def read_steps(folder: RunFolder, damaged: list[str]) -> dict[int, list[Block]]:
@@ -163,21 +131,19 @@ def read_steps(folder: RunFolder, damaged: list[str]) -> dict[int, list[Block]]:
         epochs: dict[int, list[Block]] = {}
         try:
             lines = journal.read_attempt(path, partial(_take, epochs))
+            if lines.damaged:
+                damaged.append(f"{path} ({lines.damage})")
         except FileNotFoundError:
-            lines = Attempt()
+            pass
         except OSError as error:
             damaged.append(f"{path} ({error.strerror})")
             continue
-        if lines.damaged:
-            damaged.append(f"{path} ({lines.damage})")
         if inside := inside_of(start):
-            begun = [
-                (name, steps[steps <= inside.step], values[steps <= inside.step])
-                for name, steps, values in latest.get(inside.epoch, ())
-                if steps[0] <= inside.step
-            ]
-            if begun:
-                epochs[inside.epoch] = begun + epochs.get(inside.epoch, [])
+            begun: list[Block] = []
+            for name, steps, values in latest.get(inside.epoch, ()):
+                if count := bisect(steps, inside.step):
+                    begun.append((name, steps[:count], values[:count]))
+            epochs[inside.epoch] = begun + epochs.get(inside.epoch, [])
         if number in counting:
             # the default is for a damaged first line
             after = start.get("after", min(epochs, default=LARGEST) - 1)
@@ -209,11 +175,10 @@ def _take(epochs: dict[int, list[Block]], _: Attempt, line: bytes) -> None:
     """Add the blocks of a line."""
     content = _LINES.decode(line)
     blocks: list[Block] = []
-    for name, (steps, values) in content.metrics.items():
+    for name, (steps, values) in content["metrics"].items():
         if not name.isidentifier() or name in COLUMNS or name == STEP:
             raise ValueError("a value is called like a column")
-        if len(steps) != len(values) or not steps or not (np.diff(steps) > 0).all():
-            raise ValueError("not one value for each step, in order")
-        blocks.append((name, np.array(steps, np.int64), np.array(values, np.float64)))
-    if blocks:
-        epochs.setdefault(content.epoch, []).extend(blocks)
+        if len(steps) != len(values) or not steps:
+            raise ValueError("not one value for each step")
+        blocks.append((name, steps, values))
+    epochs.setdefault(content["epoch"], []).extend(blocks)
