@@ -76,9 +76,9 @@ def execute(runs: Sequence[Run], seconds: float, *, show: bool) -> tuple[float, 
     ]
     wall, cpu = time.monotonic(), time.process_time()
     progress = GridProgress("displaying", show=show)
-    progress.set_design(Design(), list(AXES))
     progress.states = {folder.id: RunResult(folder, Status.COMPLETED, [], 1, "", {}) for folder in folders}
-    progress.begin_batch(folders, lanes=LANES)
+    progress.start(Design(), list(AXES), LANES)
+    progress.add_runs(folders)
     with progress:
         for first in range(0, len(runs), LANES):
             together = runs[first : first + LANES]

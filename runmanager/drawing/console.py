@@ -10,21 +10,23 @@ from typing import IO, TYPE_CHECKING, Any
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.live import Live
 from rich.segment import Segment
-from rich.style import Style
 from rich.text import Text
 
-from runmanager.drawing.markup import marked, sign_color
-from runmanager.drawing.table import ENDLESS, Table, wrapped
+from runmanager.drawing.table import ENDLESS, Table, sign_color, signed, wrapped
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _MOST_ROWS = 40  # maximum number of printed rows of a table
 _MOST_LINES = 1000  # maximum number of lines that a notebook shows
-NOTEBOOK_WIDTH = 110  # characters in a line of a notebook
+_NOTEBOOK_WIDTH = 110  # characters in a line of a notebook
+_NOTEBOOK_HEIGHT = 100
 _PLAIN = str.maketrans("✓✗–—·…━╌×±≥≤", "vx---~=.x~><")  # noqa: RUF001 - ASCII replacements
 _INDENT = "    "
 _LINES_STYLE = "white-space: pre-wrap; word-break: normal; overflow-wrap: anywhere; font-family: monospace"
+
+Drawing = Callable[[int, int], list[Text]]
+"""Returns the lines that fit a width and a height."""
 
 
 def print_table(
@@ -51,13 +53,6 @@ def print_fitted(table: Table, console: Console | None = None, *, everything: bo
     return names
 
 
-def colored(line: str) -> Text:
-    """Return a line as text, with its leading sign in color."""
-    content = Text(line)
-    content.stylize(sign_color(line[:1]), 0, 1)
-    return content
-
-
 class Screen:
     """Shows lines and tables; a live screen also updates content below the lines in place.
 
@@ -66,21 +61,18 @@ class Screen:
 
     Attributes:
         is_live: Whether `show_below` shows anything.
-        links: Word -> function that returns its link. In terminals that support links, a line that begins with
-            the word and a colon gets the link.
     """
 
     def __init__(self, console: Console, *, is_live: bool = False) -> None:
         self.is_live = is_live
-        self.links: Mapping[str, Callable[[], str]] = {}
         self._console = console
         self._live: Live | None = None
-        self._below: Any = ""
+        self._below: Drawing = lambda *_: []
 
     @property
     def width(self) -> int:
         """The width of a line in characters; practically unlimited for a file."""
-        return self._console.width if self._console.is_terminal else ENDLESS
+        return self._console.width
 
     @property
     def is_shown(self) -> bool:
@@ -89,17 +81,10 @@ class Screen:
 
     def print(self, lines: Sequence[str]) -> None:
         """Print lines; in a terminal, long lines are wrapped between words."""
-        if self._console.is_terminal:
-            lines = [part for line in lines for part in wrapped(line, self._console.width, "", _INDENT)]
-        with self._unharmed():  # one call for all lines, as each call redraws the picture below
-            self._console.print(Text("\n").join(map(self._colored, lines)), soft_wrap=True)
-
-    def print_table(self, table: Table) -> None:
-        """Print a table."""
-        lines, left_out = table.fitted(self.width)
-        self.print([line.plain for line in lines])
-        if left_out:
-            self.print([f"(not shown: {', '.join(left_out)})"])
+        if self.width < ENDLESS:
+            lines = [part for line in lines for part in wrapped(line, self.width, "", _INDENT)]
+        with self._unharmed():  # one call for all lines, as each call redraws the content below
+            self._console.print(Text("\n").join(map(colored, lines)), soft_wrap=True)
 
     def conclude(self, panel: Any) -> int | None:
         """Print the final panel, which rich can render; return the cell of a notebook that shows it."""
@@ -111,7 +96,7 @@ class Screen:
         """Show an epoch: a notebook replaces its table of results, a terminal prints a line."""
         # with FORCE_COLOR, rich treats a file as a terminal
         if self.is_shown and _is_terminal(self._console.file):
-            self.print([line(self._console.width)])
+            self.print([line(self.width)])
 
     def run_ended(self, results: "pd.DataFrame") -> None:
         """Print the table of results after a run."""
@@ -121,11 +106,11 @@ class Screen:
     def show_start(self, line: str) -> None:
         """Show a line until other content is shown below; the line is not written to a file."""
         if self.is_live:
-            self.show_below(line)
+            self.show_below(lambda *_: [Text(line)])
         elif _is_terminal(self._console.file):
             self.print([line])
 
-    def show_below(self, content: Any) -> None:
+    def show_below(self, content: Drawing | None) -> None:
         """Replace the content below the lines; None removes it."""
         with self._unharmed():
             if content is None:
@@ -140,16 +125,10 @@ class Screen:
                 self._live = Live(self, console=self._console, auto_refresh=False, transient=True)
                 self._live.start(refresh=True)
 
-    def __rich__(self) -> Any:
-        """Return the content below the lines, which rich renders at each redraw."""
-        return _now(self._below)
-
-    def _colored(self, line: str) -> Text:
-        content = colored(line)
-        for word, page in self.links.items():
-            if line.startswith(f"{word}:"):
-                content.stylize(Style(link=page()), 0, len(word))
-        return content
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        for line in self._below(options.max_width, console.height):
+            line.truncate(options.max_width, overflow="ellipsis")
+            yield from line.render(console, end="\n")  # render without wrapping, which is slow
 
     @contextlib.contextmanager
     def _unharmed(self) -> Iterator[None]:
@@ -159,64 +138,49 @@ class Screen:
             self._console.quiet = True
 
 
-def _now(content: Any) -> Any:
-    return content() if callable(content) else content
-
-
 class NotebookScreen(Screen):
     """Updates the output of a notebook's cell in place, without the ipywidgets that rich needs."""
 
-    width = NOTEBOOK_WIDTH
+    width = _NOTEBOOK_WIDTH
 
     def __init__(self, console: Console) -> None:
         super().__init__(console, is_live=True)
         self._lines: deque[str] = deque(maxlen=_MOST_LINES)
-        self._num_lines = 0
-        self._above, self._below = _InPlace(), _InPlace()
+        self._handles: dict[str, Any] = {}
 
     def print(self, lines: Sequence[str]) -> None:
         """Print lines above the live content."""
         self._lines += lines
-        self._num_lines += len(lines)
-        left_out = self._num_lines - len(self._lines)
-        head = [f"({left_out} earlier lines are not shown here)"] if left_out else []
-        self._above.show(NotebookLines([*head, *self._lines]))
+        head = ["(earlier lines are not shown here)"] if len(self._lines) == _MOST_LINES else []
+        self._show("above", NotebookLines([*head, *self._lines]))
 
     def conclude(self, panel: Any) -> int | None:
         """Display the final panel."""
-        _InPlace().show(panel)
+        self._show("panel", panel)
         return cell_number()
 
     def epoch_ended(self, results: "Callable[[], pd.DataFrame]", line: Callable[[int], str]) -> None:
         """Replace the table of results."""
-        self._below.show(results())
+        self._show("below", results())
 
     def run_ended(self, results: "pd.DataFrame") -> None:
         """Do nothing, as the table of the last epoch stays visible."""
 
-    def show_below(self, content: Any) -> None:
-        """Replace the content below the lines, which a notebook can display; None removes it."""
-        if self._below.handle is None:
+    def show_below(self, content: Drawing | None) -> None:
+        """Replace the content below the lines; None removes it."""
+        if "below" not in self._handles:
             self.print([])  # display the lines before the content
-        if content is None or isinstance(content, str):
-            content = NotebookLines([content] if content else [])
-        self._below.show(_now(content))
+        lines = content(_NOTEBOOK_WIDTH, _NOTEBOOK_HEIGHT) if content else []
+        self._show("below", NotebookLines([line.plain.rstrip() for line in lines]))
 
-
-class _InPlace:
-    """Output of a notebook's cell that can be replaced in place."""
-
-    def __init__(self) -> None:
-        self.handle: Any = None
-
-    def show(self, content: Any) -> None:
-        """Display content, or replace the displayed content."""
+    def _show(self, part: str, content: Any) -> None:
+        """Display a part of the cell's output, or replace it."""
         from IPython.display import display
 
-        if self.handle is None:
-            self.handle = display(content, display_id=True)
+        if part in self._handles:
+            self._handles[part].update(content)
         else:
-            self.handle.update(content)
+            self._handles[part] = display(content, display_id=True)
 
 
 class NotebookLines:
@@ -229,8 +193,15 @@ class NotebookLines:
         return "\n".join(self._lines)
 
     def _repr_html_(self) -> str:
-        content = "\n".join(map(marked, self._lines))
+        content = "\n".join(signed(line[:1], line[:1]) + signed(line[1:], "") for line in self._lines)
         return f'<pre style="{_LINES_STYLE}">{content}</pre>' if content else ""
+
+
+def colored(line: str) -> Text:
+    """Return a line as text, with its leading sign in color."""
+    content = Text(line)
+    content.stylize(sign_color(line[:1]), 0, 1)
+    return content
 
 
 def choose_screen(*, show: bool) -> Screen:

@@ -1,8 +1,10 @@
-"""Tables of text, fitted to the width of a terminal."""
+"""Tables of text, drawn for terminals, files, notebooks and documents."""
 
 import math
 import re
+import textwrap
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from html import escape
 from typing import TYPE_CHECKING, Any, Self
 
 import rich.table
@@ -12,7 +14,6 @@ from rich.text import Text
 
 from runmanager.core.outcome import Status
 from runmanager.core.wording import printable
-from runmanager.drawing import markup
 from runmanager.tables.cells import aligned, cell
 
 if TYPE_CHECKING:
@@ -22,10 +23,22 @@ ENDLESS = 10_000  # the width of a file, which is practically unlimited
 GAP = "  "  # the gap between columns
 
 _LEAST_TEXT = 20  # minimum width of a text that is cut
-_PIECE = re.compile(r"\s*(?:[^\s_]+_*|_+)")  # a part of a heading, which may be folded behind it
-_BREAK = re.compile(r"(?<!\d) | (?!%|(?:s|min|h)\b)")  # the blanks that may end a line
+_LEAST_FOLDED = 10  # minimum width of a text that is folded
+_MOST_LINES = 3  # maximum number of lines of a heading whose parts are short
+_PART = re.compile(r"\s*(?:[^\s_]+_*|_+)")  # a part of a heading, which may be folded behind it
+_UNIT = re.compile(r"(?<=\d) (?=%|(?:s|min|h)\b)")  # the blanks that may not end a line
+_HARD = "\N{NO-BREAK SPACE}"
 _STATUS = "status"
+_BAR = "rgba(84, 137, 214, 0.32)"  # text on this color is readable on white and on black pages
+_CELL = "white-space: nowrap; max-width: 26em; overflow: hidden; text-overflow: ellipsis"
 _SIGNS = {str(status): status.sign for status in Status}
+_COLORS = {
+    "✓": ("green", "#2e9e4f"),
+    "✗": ("red", "#e5534b"),
+    "!": ("yellow", "#c88a04"),
+    "…": ("cyan", "#2f93c8"),
+}
+"""The colors of signs in a terminal and on a page. Page colors have a contrast of 3:1 on white and on black."""
 
 
 class Table:
@@ -62,20 +75,22 @@ class Table:
         hints: Sequence[str] = (),
     ) -> None:
         self._values = [list(row) for row in rows]
-        given = list(names)
-        self._names = [printable(name) for name in given]
         self._rows = [[cell(value) for value in row] for row in self._values]
-        for index in (index for index, name in enumerate(given) if name in even):
-            numbers = [row[index] if isinstance(row[index], float) else math.nan for row in self._values]
-            for row, number, content in zip(self._rows, numbers, aligned(numbers), strict=True):
-                row[index] = row[index] if math.isnan(number) else content
-        texts = [any(isinstance(row[index], str) for row in self._values) for index in range(len(given))]
-        self._is_left = [is_text and name not in right for is_text, name in zip(texts, given, strict=True)]
+        heads = list(names)
+        self._names = [printable(name) for name in heads]
+        self._is_left: list[bool] = []
+        for index, name in enumerate(heads):
+            column = [row[index] for row in self._values]
+            self._is_left.append(name not in right and any(isinstance(value, str) for value in column))
+            if name in even:
+                numbers = aligned(value if isinstance(value, float) else math.nan for value in column)
+                for row, number in zip(self._rows, numbers, strict=True):
+                    row[index] = number or row[index]
         self._fold, self._best, self._hints = fold, frozenset(best), hints
-        self._first = [given.index(name) for name in dict.fromkeys(first) if name in given]
-        self._least = [(least or {}).get(name, 0) for name in given]
-        self._bars = {given.index(name): ends for name, ends in (bars or {}).items() if name in given}
-        self._status = given.index(_STATUS) if _STATUS in given else -1
+        self._first = [heads.index(name) for name in dict.fromkeys(first) if name in heads]
+        self._least = [(least or {}).get(name, 0) for name in heads]
+        self._bars = {heads.index(name): ends for name, ends in (bars or {}).items() if name in heads}
+        self._status = heads.index(_STATUS) if _STATUS in heads else -1
 
     @classmethod
     def of(cls, rows: "pd.DataFrame | Sequence[Mapping[str, Any]]", **options: Any) -> Self:
@@ -104,89 +119,123 @@ class Table:
         """Draw the columns that fit a width, or `everything`; return the lines, and the names of the others."""
         if width >= ENDLESS:
             return list(map(Text, self.lines())), []
-        cells = [[self._marked(row, index) for row in self._rows] for index in range(len(self._names))]
-        rooms = [max([self._least[index], *map(cell_len, column)]) for index, column in enumerate(cells)]
+        cells = [[" ".join(filter(None, pair)) for pair in self._signed(row)] for row in self._rows]
         is_text = [self._fold or (left and index != self._status) for index, left in enumerate(self._is_left)]
-        least_text = _LEAST_TEXT // 2 if self._fold else _LEAST_TEXT
-        rooms = [min(room, least_text) if text else room for room, text in zip(rooms, is_text, strict=True)]
-        order = [*self._first, *(index for index in range(len(cells)) if index not in self._first)]
+        rooms = [
+            max([least, *(cell_len(row[index]) for row in cells)]) for index, least in enumerate(self._least)
+        ]
+        rooms = [min(room, _LEAST_TEXT) if text else room for room, text in zip(rooms, is_text, strict=True)]
         folded = [_folded(name, room) for name, room in zip(self._names, rooms, strict=True)]
-        layouts = []
-        for names in (self._names, folded):
+        for heads in (self._names, folded):
             least = [
-                max(
-                    room,
-                    *(min(cell_len(line), least_text if self._fold else ENDLESS) for line in name.split("\n")),
-                )
-                for room, name in zip(rooms, names, strict=True)
+                max(room, *map(cell_len, head.split("\n"))) for room, head in zip(rooms, heads, strict=True)
             ]
-            kept: list[int] = []
-            for index in order:
-                if everything or self._fold or not kept or _sum(least[i] for i in [*kept, index]) <= width:
-                    kept.append(index)
-            layouts.append((len(kept), min(width - _sum(least[i] for i in kept), 0), names, least, kept))
-        _, _, names, least, kept = max(layouts, key=lambda layout: layout[:2])
-        widths = {index: least[index] for index in kept}
-        longest = {index: max(map(cell_len, cells[index]), default=0) for index in kept if is_text[index]}
-        for _ in range(width - _sum(widths.values())):  # each goes to the narrowest text that is cut
-            cut = [index for index in longest if widths[index] < longest[index]]
-            if cut:
-                widths[min(cut, key=lambda index: widths[index])] += 1
-        drawn = rich.table.Table(box=None, padding=(0, len(GAP), 0, 0), pad_edge=False, header_style="bold")
-        for index in sorted(kept):
-            justify: Any = "left" if self._is_left[index] else "right"
+            if self._fold:
+                least = [min(room, _LEAST_FOLDED) for room in least]
+            kept = [*range(len(rooms))] if everything or self._fold else self._kept(least, width)
+            if len(kept) == len(rooms) and _sum(least) <= width:
+                break
+        drawn = rich.table.Table(box=None, padding=(0, len(GAP), 0, 0), header_style="bold")
+        for index in kept:
             drawn.add_column(
-                Text(names[index], no_wrap=not self._fold),
-                width=widths[index],
-                justify=justify,
+                Text(heads[index], no_wrap=not self._fold),
+                min_width=least[index],
+                no_wrap=not is_text[index],
+                justify="left" if self._is_left[index] else "right",
                 overflow="fold" if self._fold else "ellipsis",
             )
-        for number, row in enumerate(self._rows):
-            weight, color = "bold " if number in self._best else "", markup.sign_color(self._sign(row))
+        for number, row in enumerate(cells):
+            weight = "bold " if number in self._best else ""
+            hue = sign_color(row[self._status][:1]) if self._status >= 0 else ""
             drawn.add_row(
                 *(
-                    Text(
-                        cells[index][number],
-                        weight + (color if index == self._status else ""),
-                        no_wrap=not self._fold,
-                    )
-                    for index in sorted(kept)
+                    Text(row[index], weight + (hue if index == self._status else ""), no_wrap=not self._fold)
+                    for index in kept
                 )
             )
+        # the last column also has a gap
+        console = Console(width=max(width, _sum(least[i] for i in kept)) + len(GAP), force_jupyter=False)
         lines = []
-        for segments in Console(width=max(width, _sum(widths.values())), force_jupyter=False).render_lines(
-            drawn, pad=False
-        ):
+        for segments in console.render_lines(drawn, pad=False):
             line = Text.assemble(*((part.text, part.style or "") for part in segments))
             line.rstrip()
             lines.append(line)
-        return lines, [self._names[index] for index in order if index not in kept]
+        return lines, [name for index, name in enumerate(self._names) if index not in kept]
+
+    def _kept(self, least: Sequence[int], width: int) -> list[int]:
+        """Return the columns that fit a width, the important ones first."""
+        kept: list[int] = []
+        for index in dict.fromkeys([*self._first, *range(len(least))]):
+            if not kept or _sum(least[i] for i in [*kept, index]) <= width:
+                kept.append(index)
+        return sorted(kept)
 
     def to_html(self) -> str:
-        """Return the table as HTML for a notebook."""
-        shares = {
-            index: [_share(row[index], *ends) for row in self._values] for index, ends in self._bars.items()
-        }
-        hints = self._hints or [""] * len(self._rows)
-        signs = list(zip(map(self._sign, self._rows), hints, strict=True))
-        return markup.html(self._names, self._rows, self._is_left, self._best, shares, (self._status, signs))
+        """Return the table as HTML for a notebook, for light and dark pages, and without scripts."""
+        sides = [f"text-align: {'left' if is_left else 'right'}" for is_left in self._is_left]
+        heads = (
+            f'<th style="{side}">{escape(name)}</th>' for side, name in zip(sides, self._names, strict=True)
+        )
+        lines = [f"<thead><tr>{''.join(heads)}</tr></thead>"]
+        for number, row in enumerate(self._rows):
+            cells = []
+            for index, (sign, content) in enumerate(self._signed(row)):
+                style, title = f"{sides[index]}; {_CELL}", content
+                if number in self._best:
+                    style += "; font-weight: bold"
+                value, (low, high) = self._values[number][index], self._bars.get(index, (0.0, 0.0))
+                if low < high and isinstance(value, float | int) and math.isfinite(value):
+                    end = f"{100 * (value - low) / (high - low):.0f}%"
+                    style += f"; background: linear-gradient(90deg, {_BAR} {end}, transparent {end})"
+                if index == self._status and self._hints:
+                    title = self._hints[number] or content
+                front = f"{signed(sign, sign)} " if sign else ""
+                cells.append(f'<td style="{style}" title="{escape(title)}">{front}{escape(content)}</td>')
+            lines.append(f"<tr>{''.join(cells)}</tr>")
+        content = "\n".join(lines)
+        return f'<div style="overflow-x: auto"><table class="dataframe">{content}</table></div>'
 
     _repr_html_ = to_html
 
     def to_markdown(self) -> str:
         """Return the table as Markdown, with the best rows in bold."""
-        return markup.markdown(self._names, self._rows, self._is_left, self._best)
+        rows = [[_markdown(content) for content in row] for row in [self._names, *self._rows]]
+        for number in self._best:
+            rows[number + 1] = [f"**{content}**" if content else "" for content in rows[number + 1]]
+        rows.insert(1, ["---" if is_left else "---:" for is_left in self._is_left])
+        return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
     def to_latex(self) -> str:
         """Return the table as LaTeX for the package booktabs, with the best rows in bold."""
-        return markup.latex(self._names, self._rows, self._is_left, self._best)
+        import pandas as pd
 
-    def _sign(self, row: Sequence[str]) -> str:
-        return _SIGNS.get(row[self._status], "") if self._status >= 0 else ""
+        style = pd.DataFrame(self._rows, columns=self._names, dtype=object).style.hide(axis="index")
+        style = style.format(escape="latex").format_index(escape="latex", axis="columns")
+        style.set_properties(subset=(sorted(self._best), slice(None)), textbf="--rwrap")
+        sides = "".join("l" if is_left else "r" for is_left in self._is_left)
+        return str(style.to_latex(hrules=True, column_format=sides)).rstrip()
 
-    def _marked(self, row: Sequence[str], index: int) -> str:
-        sign = self._sign(row) if index == self._status else ""
-        return f"{sign} {row[index]}" if sign else row[index]
+    def _signed(self, row: Sequence[str]) -> list[tuple[str, str]]:
+        """Return the sign and the text of each cell; only a status has a sign."""
+        return [
+            (_SIGNS.get(content, "") if index == self._status else "", content)
+            for index, content in enumerate(row)
+        ]
+
+
+def sign_color(sign: str, *, is_page: bool = False) -> str:
+    """Return the color of a sign; "" for a sign without a color."""
+    return _COLORS.get(sign, ("", ""))[is_page]
+
+
+def signed(content: str, sign: str) -> str:
+    """Return text as HTML in the color of a sign.
+
+    >>> signed("1 < 2", "!"), signed("1 < 2", "")
+    ('<span style="color: #c88a04">1 &lt; 2</span>', '1 &lt; 2')
+    """
+    hue = sign_color(sign, is_page=True)
+    return f'<span style="color: {hue}">{escape(content)}</span>' if hue else escape(content)
 
 
 def wrapped(content: str, width: int, first: str = "", others: str | None = None) -> list[str]:
@@ -198,33 +247,31 @@ def wrapped(content: str, width: int, first: str = "", others: str | None = None
     ['it takes', '4 % of', '20 min']
     """
     others = first if others is None else others
-    lines, is_empty = [first], True
-    for word in _BREAK.split(content):
-        if not is_empty and cell_len(f"{lines[-1]} {word}") > width:
-            lines.append(others)
-            is_empty = True
-        lines[-1] += word if is_empty else f" {word}"
-        is_empty = False
-    return [line.rstrip() for line in lines]
+    wrapper = textwrap.TextWrapper(
+        width, first, others, replace_whitespace=False, break_long_words=False, break_on_hyphens=False
+    )
+    return [line.replace(_HARD, " ") for line in wrapper.wrap(_UNIT.sub(_HARD, content))] or [first.rstrip()]
 
 
 def _sum(widths: Iterable[int]) -> int:
     return sum(width + len(GAP) for width in widths) - len(GAP)
 
 
-def _share(value: Any, low: float, high: float) -> float:
-    """Return the fraction of a cell that the bar of a value fills."""
-    if not isinstance(value, float | int) or not math.isfinite(value):
-        return 0.0
-    return min(max((value - low) / (high - low), 0.0), 1.0) if high > low else 1.0
-
-
 def _folded(name: str, width: int) -> str:
     """Fold a heading that is wider than its column behind blanks and underscores."""
-    pieces, lines = _PIECE.findall(name), [""]
-    width = max([width, *(cell_len(piece.strip()) for piece in pieces)])
-    for piece in pieces if cell_len(name) > width else [name]:
-        if lines[-1] and cell_len(lines[-1] + piece) > width:
+    parts, lines = _PART.findall(name), [""]
+    width = max([width, cell_len(name) // _MOST_LINES, *(cell_len(part.strip()) for part in parts)])
+    for part in parts if cell_len(name) > width else [name]:
+        if lines[-1] and cell_len(lines[-1] + part) > width:
             lines.append("")
-        lines[-1] += piece if lines[-1] else piece.lstrip()
+        lines[-1] += part if lines[-1] else part.lstrip()
     return "\n".join(lines)
+
+
+def _markdown(content: str) -> str:
+    r"""Escape characters that are markup in Markdown, or in HTML inside Markdown.
+
+    >>> _markdown("a|b_c <i>")
+    'a\\|b\\_c &lt;i>'
+    """
+    return re.sub(r"([\\`*_\[\]|~$])", r"\\\1", content).replace("&", "&amp;").replace("<", "&lt;")

@@ -320,13 +320,14 @@ def _show_start(
     options: GridOptions, path: Path, num_runs: int, num_more: int, closing: ExitStack, *, show: bool
 ) -> "GridProgress":
     """Return the display; show that the grid starts."""
-    from runmanager.screen.live import make_display
+    from runmanager.screen.live import GridProgress
 
-    progress = make_display(path, show=show)
+    progress = GridProgress(path.name, show=show)
     closing.callback(progress.clear)
     up_to = "up to " if num_more or options.decide else ""  # a search may end with fewer runs
     # show this line now, as the import of torch takes seconds
-    progress.show_start(f"{options.experiment}: starting {up_to}{counted(num_runs + num_more, 'run')}")
+    word = "planning" if options.plan_only else "starting"
+    progress.show_start(f"{options.experiment}: {word} {up_to}{counted(num_runs + num_more, 'run')}")
     return progress
 
 

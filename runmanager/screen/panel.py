@@ -12,8 +12,7 @@ from runmanager.answers.conclusion import Conclusion, Sentence
 from runmanager.core.outcome import Status
 from runmanager.core.wording import listed
 from runmanager.drawing.console import cell_number, for_output
-from runmanager.drawing.markup import sign_color, signed
-from runmanager.drawing.table import ENDLESS, Table, wrapped
+from runmanager.drawing.table import ENDLESS, Table, sign_color, signed, wrapped
 from runmanager.tables.cells import join
 
 _WIDEST = 120  # maximum number of characters in a line of text

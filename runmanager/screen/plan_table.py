@@ -48,7 +48,7 @@ def plan_summary(plan: Plan, seconds: Seconds, lanes: int) -> str:
     """Return the number of runs per action, and the estimated time in this number of lanes."""
     counts = Counter(_what(planned)[0] for planned in plan.runs)
     estimated = [duration for duration in seconds if duration is not None]
-    total = f"about {rounded(scheduled(estimated, [0.0] * lanes))}" if estimated else ""
+    total = f"about {rounded(scheduled(estimated, lanes))}" if estimated else ""
     whats = (f"{what} {number:,}" for what, number in counts.items())
     return join([counted(len(plan.runs), "run"), *whats, total])
 

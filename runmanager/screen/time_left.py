@@ -1,6 +1,5 @@
-"""The estimated remaining time of a grid, from the median duration of a setting, a device, or all runs."""
+"""The estimated time of runs, from the median duration of a setting, a device, or all runs."""
 
-import heapq
 import statistics
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
@@ -12,16 +11,8 @@ from runmanager.tables.cells import duration
 Cost = tuple[Mapping[str, Any], float]
 """The hyperparameters of a run, and its duration in seconds."""
 
-_STEPS = (  # (seconds, step): a time below these seconds is rounded to this step
-    (10, 1),
-    (60, 5),
-    (300, 10),
-    (1200, 60),
-    (3600, 300),
-    (36000, 600),
-    (172800, 3600),
-    (float("inf"), 86400),
-)
+_STEPS = (86400, 3600, 600, 300, 60, 10, 5, 1)  # seconds to which a time is rounded
+_PRECISION = 10  # a time has at least this number of steps
 
 
 def costs(
@@ -47,17 +38,13 @@ def _keys(params: Mapping[str, Any], repeats: Collection[str]) -> list[object]:
     return [setting, text(params.get("device")), None]
 
 
-def scheduled(seconds: Sequence[float], free_in: Sequence[float]) -> float:
-    """Return the seconds until all runs have ended, if the first free lane takes the next run.
+def scheduled(seconds: Sequence[float], num_lanes: int) -> float:
+    """Return the seconds that runs take in lanes: at least as long as the longest run.
 
-    >>> scheduled([3, 2, 2], [0, 0])
-    4
+    >>> scheduled([3, 2, 2], 2), scheduled([9, 1], 2)
+    (3.5, 9)
     """
-    ends = list(free_in)
-    heapq.heapify(ends)
-    for of_run in seconds:
-        heapq.heapreplace(ends, ends[0] + of_run)
-    return max(ends)
+    return max(sum(seconds) / num_lanes, max(seconds, default=0.0))
 
 
 def rounded(seconds: float) -> str:
@@ -66,5 +53,5 @@ def rounded(seconds: float) -> str:
     >>> rounded(78 * 60), rounded(0)
     ('1 h 20 min', '1 s')
     """
-    step = next(step for most, step in _STEPS if seconds < most)
+    step = next((step for step in _STEPS if seconds >= _PRECISION * step), 1)
     return duration(max(round(seconds / step), 1) * step, 0)

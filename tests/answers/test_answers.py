@@ -29,7 +29,7 @@ from runmanager.core.grid import RunBuilder
 from runmanager.core.journal import Journal
 from runmanager.core.outcome import EpochRecord, Outcome, Status
 from runmanager.core.state import read_experiment
-from runmanager.screen.best import BestSoFar
+from runmanager.screen.live import best_line
 from runmanager.screen.panel import Panel
 from runmanager.tables.cells import duration
 from tests.report.reading import Reader, by_id, parse, text_of
@@ -391,15 +391,13 @@ def test_the_run_duration_has_one_name_and_number(surfaces):
 
 def test_the_live_line_has_the_best_number(surfaces):
     results = read_experiment(surfaces.path)
-    live = BestSoFar(Experiment(surfaces.path).design, [])
-    for result in results:
-        live.add(result)
+    live = best_line(results, Experiment(surfaces.path).design, [])
 
     if not surfaces.best:
-        assert not str(live)
+        assert not live
         return
     best = surfaces.best[0]
-    name, number, *_ = str(live).split()
+    name, number, *_ = live.split()
     assert name == "test_accuracy"
     assert float(number) == pytest.approx(best.get("test_accuracy mean", best.get("test_accuracy")), abs=5e-5)
     assert "run" not in best or f" run {best['run']}" in str(live)

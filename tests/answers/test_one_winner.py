@@ -34,7 +34,7 @@ from runmanager.core.journal import Journal
 from runmanager.core.outcome import EpochRecord, Outcome, Status
 from runmanager.core.state import read_experiment
 from runmanager.errors import InvalidArgumentError
-from runmanager.screen.best import BestSoFar
+from runmanager.screen.live import best_line
 from runmanager.screen.panel import Panel
 from tests.report.reading import parse, text_of
 
@@ -63,10 +63,8 @@ def write(path: Path, rows: Sequence[Any], design: Design = Design()) -> pd.Data
 
 def live_line(path, order=()):
     results = read_experiment(path)
-    live = BestSoFar(Experiment(path).design, varying([each.folder.params for each in results]))
-    for index in order or range(len(results)):
-        live.add(results[index])
-    return str(live)
+    axes = varying([result.folder.params for result in results])
+    return best_line([results[index] for index in order or range(len(results))], Experiment(path).design, axes)
 
 
 TWO = Design(Goal("accuracy", 1), goals=(Goal("accuracy", 1), Goal("cost", -1)))
