@@ -122,8 +122,9 @@ def paired(runs: pd.DataFrame, axis: str, ranking: Ranking) -> tuple[pd.DataFram
     sides, sizes = (part.unstack() for part in (cells.mean(), cells.size()))  # noqa: PD010 - of a Series
     if sides.empty:
         return settings.head(0), []
-    first = int(sides.count().idxmax())
-    others = [rival for rival, number in sides.count().items() if number and rival != first]
+    counts = sides.count().tolist()
+    first = counts.index(max(counts))
+    others = [rival for rival, number in enumerate(counts) if number and rival != first]
     is_paired = sides[first].notna() & sides[others].notna().any(axis="columns")
     pairs, settings = (table[is_paired].reset_index(drop=True) for table in (sides, settings))
     names = [printable(text(value)) for value in contest.levels]

@@ -80,7 +80,7 @@ def effects(
     if averaged:
         group, runs = settings_without(runs, averaged)
         within = describe(numbers, group)
-        numbers, axes = within["mean"], list(runs)
+        numbers, axes = within["mean"], [*map(str, runs)]
     total = ((numbers - numbers.mean()) ** 2).sum()
     varies = numbers.min() < numbers.max()  # `total` of equal numbers may exceed 0 by rounding
     tables, parts = [], []
