@@ -1,4 +1,4 @@
-"""Remove runs, experiments or checkpoints: only runmanager's files, and only if no process executes them."""
+"""Remove runs or experiments: only runmanager's files, and only if no process executes them."""
 
 import re
 import stat
@@ -14,10 +14,9 @@ from runmanager.core.state import read_experiment, read_run
 from runmanager.errors import ExperimentLockedError
 from runmanager.tables.results_files import write_results
 
-_CHECKPOINTS = r"(checkpoint(\.prev|\.inside)?\.(pt|damaged)|attempt-\d+(-\d+)?\.checkpoint\.pt)"
 _OF_RUNS = (
-    rf"(run\.json|(error|output)\.log|weights\.pt|{_CHECKPOINTS}|events\.out\.tfevents\..+"
-    r"|attempt-\d+(-\d+)?\.((steps\.)?jsonl|weights\.pt))"
+    r"(run\.json|(error|output)\.log|weights\.pt|checkpoint(\.prev|\.inside)?\.(pt|damaged)"
+    r"|events\.out\.tfevents\..+|attempt-\d+(-\d+)?\.((steps\.)?jsonl|(weights|checkpoint)\.pt))"
 )
 _OF_EXPERIMENTS = (
     r"(grid\.json|hparams\.json|results\.(csv|json)|source-.{16}\.py\.gz|report\.html"
@@ -49,11 +48,6 @@ def look_at_experiment(experiment: Path) -> Contents:
     return ours + top, others
 
 
-def look_at_checkpoints(run: Path) -> Contents:
-    """Return the checkpoints of a run; the weights of ``keep=`` are not checkpoints."""
-    return _contents(run, _written(_CHECKPOINTS), files.TRAINER)
-
-
 def remove(experiment: Path, runs: Collection[RunFolder]) -> None:
     """Remove runs of one experiment: their folders, and their rows in grid.json and in the tables."""
     with hold(experiment):
@@ -78,16 +72,6 @@ def remove_experiment(experiment: Path) -> None:
             _remove_if_empty(folder, _FOLDERS)
     _remove_if_empty(experiment, "")
     files.sync(experiment.parent)
-
-
-def remove_checkpoints(experiment: Path, runs: Collection[RunFolder]) -> None:
-    """Remove the checkpoints of runs of one experiment; their rows and weights stay."""
-    with hold(experiment):
-        check_ended(runs)
-        for run in runs:
-            with files.explained(run.path):
-                _unlink(look_at_checkpoints(run.path)[0])
-                _remove_if_empty(run.path / files.TRAINER, _ANY)
 
 
 def check_ended(runs: Iterable[RunFolder]) -> None:
