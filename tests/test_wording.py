@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runmanager.cli.common import file_size
 from runmanager.core.wording import did_you_mean, listed
 from runmanager.tables.cells import aligned, cell
 
@@ -32,11 +31,6 @@ def test_aligned_numbers_have_their_point_in_one_column_and_keep_their_value(num
 )
 def test_numbers_are_aligned_where_no_digit_gets_lost(numbers, texts):
     assert aligned(numbers) == texts
-
-
-@pytest.mark.parametrize("num_bytes", [0, 1023, 1024, 2**20, 3 * 2**40, 2**60])
-def test_sizes_are_short(num_bytes):
-    assert len(file_size(num_bytes)) <= 13
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """The shared parts of all commands: exit codes, output, and finding experiments and runs."""
 
 import json
-import math
 import os
 import sys
 import warnings
@@ -48,7 +47,9 @@ class Commands(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         """Execute a command."""
         # a command does not know whether the script of the runs has flags
-        with _exit_codes(), _short_warnings(), from_command_line(are_there=None):
+        with _exit_codes(), warnings.catch_warnings(), from_command_line(are_there=None):
+            warnings.simplefilter("always", RunsWarning)
+            warnings.showwarning = lambda message, *_, **__: say(f"! {message}")
             return super().invoke(ctx)
 
 
@@ -139,55 +140,17 @@ def _exit_codes() -> Iterator[None]:
                 sys.stdout.flush()
     except KeyboardInterrupt as error:
         raise typer.Exit(INTERRUPTED) from error
-    except StorageError as error:
+    except (RunManagerError, OSError, _UsageError) as error:
         say(f"runmanager: {_words(error)}")
-        raise typer.Exit(STORAGE_FAILED) from error
-    except _UsageError as error:
-        say(f"runmanager: {_usage(error)}")
-        raise typer.Exit(REFUSED) from error
-    except (RunManagerError, OSError) as error:
-        say(f"runmanager: {_words(error)}")
-        raise typer.Exit(REFUSED) from error
+        raise typer.Exit(STORAGE_FAILED if isinstance(error, StorageError) else REFUSED) from error
 
 
-def _usage(error: Any) -> str:
-    """Return the error of a command line, and the command that shows its help."""
-    message = error.format_message().rstrip(".")
-    command = error.ctx.command_path if error.ctx else "runmanager"
-    return f"{message[:1].lower()}{message[1:]}\nsee: {command} --help"
-
-
-def _words(error: Exception) -> str:
+def _words(error: Any) -> str:
+    """Describe an error; for one of the command line, name the command that shows its help."""
+    if isinstance(error, _UsageError):
+        message = error.format_message().rstrip(".")
+        command = error.ctx.command_path if error.ctx else "runmanager"
+        return f"{message[:1].lower()}{message[1:]}\nsee: {command} --help"
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}"
     return str(error)
-
-
-@contextmanager
-def _short_warnings() -> Iterator[None]:
-    """Write warnings about damaged files as one line on standard error."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("always", RunsWarning)
-        before = warnings.showwarning
-
-        def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
-            if issubclass(category, RunsWarning):
-                say(f"! {message}")
-            else:
-                before(message, category, *where, **more)
-
-        warnings.showwarning = show
-        yield
-
-
-def file_size(num_bytes: float) -> str:
-    """Format the size of files.
-
-    >>> file_size(12), file_size(1536), file_size(5 * 2**30)
-    ('12 B', '1.5 KiB', '5.0 GiB')
-    """
-    units = ("KiB", "MiB", "GiB", "TiB")
-    if num_bytes < 1024:  # noqa: PLR2004
-        return f"{num_bytes:.0f} B"
-    power = min(int(math.log(num_bytes, 1024)), len(units))
-    return f"{num_bytes / 1024**power:.1f} {units[power - 1]}"

@@ -109,7 +109,7 @@ def compare_command(
 
     def show() -> None:
         tell(pairs.sentence)
-        print_view(of_table(pairs), rows, "pairs")
+        print_view(of_table(pairs), rows)
 
     return Answer(show, partial(rows_to_json, pairs, rows))
 

@@ -98,11 +98,11 @@ def export_command(
         mlflow (URI): MLflow store to log to, such as sqlite:///mlflow.db.
         wandb (FOLDER): Folder for the offline format of W&B.
     """
-    files = {suffix: path for suffix, path in ((".csv", csv), (".json", json), (".parquet", parquet)) if path}
-    if not files and mlflow is None and wandb is None:
+    paths = [path for path in (csv, json, parquet) if path]
+    if not paths and mlflow is None and wandb is None:
         raise InvalidArgumentError(["nothing to export to: give --csv, --json, --parquet, --mlflow or --wandb"])
-    if files:
-        _export_files(folder, files, epochs=epochs)
+    if paths:
+        _export_files(folder, paths, epochs=epochs)
     if mlflow is not None:
         from runmanager.trainers.mlflow import export_mlflow
 
@@ -116,18 +116,16 @@ def export_command(
         say(f"{wandb}: {counted(number, 'run')} written")
 
 
-def _export_files(folder: Path, files: dict[str, Path], *, epochs: bool) -> None:
+def _export_files(folder: Path, paths: list[Path], *, epochs: bool) -> None:
     from runmanager.tables.formats import export as write
     from runmanager.tables.loading import load_results, load_runs
     from runmanager.tables.roots import no_runs
 
-    for suffix, path in files.items():
-        if path.suffix.lower() != suffix:
-            raise InvalidArgumentError(f"--{suffix[1:]} writes a file that ends in {suffix}, got '{path}'")
+    for path in paths:
         check_folder(path.parent, "make it first")
     table, what = (load_results(folder), "epoch") if epochs else (load_runs(folder), "run")
     if table.empty:
         raise FileNotFoundError(no_runs(folder, f"{what}s"))
-    for path in files.values():
+    for path in paths:
         write(table, path)
         say(f"{path}: {counted(len(table), what)}")

@@ -7,9 +7,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runmanager.cli.common import file_size, write_out
+from runmanager.cli.common import write_out
 from runmanager.cli.declare import Answer
-from runmanager.cli.listing import run_to_json
+from runmanager.cli.listing import run_to_json, sizes_in
 from runmanager.cli.rows import tell
 from runmanager.core import files
 from runmanager.core.experiment import Experiment
@@ -19,7 +19,7 @@ from runmanager.tables.notes import first_line_of_note
 from runmanager.tables.results_files import json_value
 
 if TYPE_CHECKING:
-    from runmanager.core.experiment import Design, RunFolder
+    from runmanager.core.experiment import Design
     from runmanager.core.state import RunResult
 
 _LAST_LINES = 12  # number of lines of a traceback
@@ -65,7 +65,7 @@ def _to_json(run: "RunResult", design: "Design") -> dict[str, Any]:
         **run_to_json(run),
         "per_epoch": per_epoch,
         "how": {name: json_value(value) for name, value in _how(run).items()},
-        "files": _files_of(run.folder),
+        "files": sizes_in(run.folder.path),
         "next": run.next_step,
         "traceback": run.error_log_tail(_LAST_LINES),
         "note": (design.notes or {}).get(run.folder.id),
@@ -74,6 +74,8 @@ def _to_json(run: "RunResult", design: "Design") -> dict[str, Any]:
 
 
 def _print_run(run: "RunResult", design: "Design") -> None:
+    from rich.filesize import decimal
+
     params = run.folder.params.items()
     _print_pairs("", _facts(run, design))
     _print_pairs(
@@ -84,7 +86,7 @@ def _print_run(run: "RunResult", design: "Design") -> None:
         _print_epochs(run, design)
     _print_pairs("Results of the run", {name: cell(value) for name, value in run.summary.items()})
     _print_pairs("How it was executed", _how(run))
-    _print_pairs("Files", {name: file_size(size) for name, size in _files_of(run.folder).items()})
+    _print_pairs("Files", {name: decimal(size) for name, size in sizes_in(run.folder.path).items()})
     if lines := run.error_log_tail(_LAST_LINES):
         _heading(f"The last lines of {files.ERROR_LOG}")
         write_out("\n".join(lines))
@@ -98,16 +100,16 @@ def _print_epochs(run: "RunResult", design: "Design") -> None:
     from runmanager.tables.run_numbers import tracked
 
     names = tracked([run])
-    goal = design.goal or goal_of_kept([run.start])
-    goal = goal if goal and goal.metric in names else default_goal(names)
+    goal = design.goal or goal_of_kept([run.start]) or default_goal(names)
     records = run.epochs[-_EPOCHS_SHOWN:]
     rows = [{"epoch": r.epoch, **{k: _written(k, v) for k, v in r.metrics.items()}} for r in records]
     _heading("Epochs" if len(records) == len(run.epochs) else f"Epochs, the last {_EPOCHS_SHOWN}")
-    first = ["epoch", *([goal.metric] if goal else [])]
+    first = [name for name in ("epoch", goal and goal.metric) if name in rows[-1]]
     left_out = print_fitted(Table.of(rows, right=names, even=names, first=first))
-    best = max(run.epochs, key=lambda record: goal.score(record.metrics)) if goal else None
-    if goal and best and goal.score(best.metrics) > -math.inf:
-        tell(f"best {goal.metric}: {cell(best.metrics[goal.metric])} at epoch {best.epoch}")
+    if goal:
+        best = max(run.epochs, key=lambda record: goal.score(record.metrics))
+        if goal.score(best.metrics) > -math.inf:
+            tell(f"best {goal.metric}: {cell(best.metrics[goal.metric])} at epoch {best.epoch}")
     tell(f"not shown: {', '.join(left_out)}; --json has all" if left_out else "")
 
 
@@ -121,14 +123,13 @@ def _facts(run: "RunResult", design: "Design") -> dict[str, Any]:
     sign = f"{run.status.sign} " if sys.stdout and sys.stdout.isatty() else ""
     of_experiment = first_line_of_note(design.note)
     note = first_line_of_note((design.notes or {}).get(run.folder.id))
-    log = files.for_people(run.folder.path / files.ERROR_LOG)
     changes = "code, data, versions, threads or settings changed, or it resumed inexactly"
     return {
         "run": files.for_people(run.folder.path),
         "status": f"{sign}{run.status}",
-        "note": join([note, f"of the experiment: {of_experiment}" if of_experiment else ""]),
+        "note": join([note, of_experiment and f"of the experiment: {of_experiment}"]),
         "error": run.error,
-        "next": run.outcome.next_step(log) if run.attempts else run.next_step,
+        "next": run.outcome.next_step(files.for_people(run.folder.path / files.ERROR_LOG)),
         "attempts": run.attempts if run.attempts > 1 else "",
         "continues": run.inside if run.status.can_go_on else "",
         "mixed": f"between its epochs {changes}" if run.mixed else "",
@@ -146,18 +147,6 @@ def _how(run: "RunResult") -> dict[str, Any]:
     return {name: value for name, value in facts.items() if value not in (None, "")}
 
 
-def _files_of(run: "RunFolder") -> dict[str, int]:
-    """Return the files in a run's folder, including its artifacts: name -> size in bytes."""
-    from runmanager.tables.one_run import artifacts_in
-
-    if not run.path.is_dir():
-        return {}
-    names = sorted(path.name for path in run.path.iterdir() if not path.name.startswith("."))
-    inside = [f"{files.ARTIFACTS}/{name}" for name in artifacts_in(run.path, files_only=True)]
-    names = [name for name in names if not inside or name != files.ARTIFACTS] + inside
-    return {name: (run.path / name).lstat().st_size for name in names}
-
-
 def _heading(name: str) -> None:
     from runmanager.drawing.console import wide_console
 
@@ -172,10 +161,7 @@ def _print_pairs(heading: str, pairs: Mapping[str, Any]) -> None:
     texts = {name: str(value) for name, value in pairs.items() if value not in ("", None)}
     if heading and texts:
         _heading(heading)
-    width = max(map(len, texts), default=0)
-    console = wide_console()
+    width, room = max(map(len, texts), default=0), wide_console().width
     for name, value in texts.items():
         first = f"{name:<{width}}  "
-        is_folded = console.is_terminal and "\n" not in value
-        lines = wrapped(value, console.width, first, " " * len(first)) if is_folded else [first + value]
-        write_out("\n".join(lines))
+        write_out("\n".join(wrapped(value, room, first, " " * len(first))))

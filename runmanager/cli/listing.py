@@ -2,14 +2,15 @@
 
 import contextlib
 import math
+import os
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runmanager.answers.sentences import counts_of, statuses_in_words
-from runmanager.cli.common import check_folder, file_size, say
+from runmanager.answers.sentences import statuses_in_words
+from runmanager.cli.common import check_folder, say
 from runmanager.cli.declare import Answer
 from runmanager.cli.rows import Selection, chosen, meeting, print_view, tell
 from runmanager.core import files
@@ -77,31 +78,30 @@ def _print_runs(by_folder: RunsByFolder, selection: Selection) -> None:
     tell(f"{folder}: {counted(len(runs), 'run')}, {statuses_in_words(runs['status'])}")
     for note in notes_of(runs):
         tell(note)
-    print_view(runs_view(runs), selection, "runs")
+    print_view(runs_view(runs), selection)
 
 
 def _to_json(by_folder: RunsByFolder, selection: Selection) -> list[dict[str, Any]]:
     """Return the experiments with their selected runs, in the selected order."""
     runs = [(folder, run) for folder, runs in by_folder.items() for run in runs]
-    order: Sequence[int] = range(len(runs))
-    rows = None
+    contents = {position: run_to_json(run) for position, (_, run) in enumerate(runs)}
     if selection.is_of_rows:  # otherwise, without the slow import of pandas
         from runmanager.tables.formats import to_rows
 
         table = chosen(meeting(_table(by_folder), selection.where), selection)
-        order, rows = list(table.index), to_rows(table) if selection.columns else None
+        rows = to_rows(table) if selection.columns else map(contents.get, table.index)
+        contents = dict(zip(table.index, rows, strict=True))
     listed: dict[Path, list[dict[str, Any]]] = {}
-    for index, position in enumerate(order):
-        folder, run = runs[position]
-        listed.setdefault(folder, []).append(rows[index] if rows else run_to_json(run))
+    for position, content in contents.items():
+        listed.setdefault(runs[position][0], []).append(content)
     return [
         {
             "experiment": folder.name,
             "folder": str(folder),
             "note": Experiment(folder).design.note,
-            "runs": contents,
+            "runs": of_folder,
         }
-        for folder, contents in listed.items()
+        for folder, of_folder in listed.items()
     ]
 
 
@@ -115,58 +115,52 @@ def _table(by_folder: RunsByFolder) -> "pd.DataFrame":
 
 def _print_experiments(by_folder: RunsByFolder, *, everything: bool) -> None:
     """Print one line per experiment."""
-    from runmanager.drawing.console import print_fitted, wide_console
+    from runmanager.drawing.console import print_fitted
     from runmanager.drawing.table import Table
 
-    console = wide_console()
-    overviews = [overview(folder, runs, is_short=console.is_terminal) for folder, runs in by_folder.items()]
-    rows = [row for row, _ in overviews]
+    rows, assumptions = zip(*(_overview(folder, runs) for folder, runs in by_folder.items()), strict=True)
     names = ["experiment", "runs", "status", "best", "goal"]
     table = Table.of(rows, right=("last written", "run time", "size"), first=names)
-    if left_out := print_fitted(table, console, everything=everything):
+    if left_out := print_fitted(table, everything=everything):
         tell(f"not shown: {', '.join(left_out)}; --all")
-    for assumption in dict.fromkeys(assumption for _, assumption in overviews):
+    for assumption in dict.fromkeys(assumptions):
         tell(assumption)
 
 
-def overview(
-    folder: Path, runs: Sequence["RunResult"], *, is_short: bool = False
-) -> tuple[dict[str, Any], str]:
-    """Return the row of an experiment, short for a terminal, and a sentence on repeats assumed by name."""
+def _overview(folder: Path, runs: Sequence["RunResult"]) -> tuple[dict[str, Any], str]:
+    """Return the row of an experiment, and a sentence on repeats assumed by name."""
+    from rich.filesize import decimal
+
     from runmanager.answers.ranking import ranking_of
 
-    goal, best, assumption = None, math.nan, ""
+    goal, best, assumption = "", math.nan, ""
     with contextlib.suppress(InvalidArgumentError):  # the error of runs that no metric can rank
         ranking = ranking_of(_table({folder: runs}))
-        goal, assumption = ranking.goal, ranking.assumption
+        goal, assumption = str(ranking.goal), ranking.assumption
         best = ranking.settings[0].mean if ranking.settings else math.nan
     written = max((version[2] for run in runs for version in run.journals.values()), default=None)
-    seconds, size = sum(run.seconds for run in runs if math.isfinite(run.seconds)), size_of(folder)
-    statuses = [run.status for run in runs]
-    row: dict[str, Any] = {"experiment": folder.name if is_short else str(folder), "runs": len(runs)}
-    if is_short:
-        row["status"] = statuses_in_words(statuses)
-    else:
-        row |= counts_of(statuses)
-    row |= {
-        "goal": str(goal or ""),
+    row = {
+        "experiment": folder.name,
+        "runs": len(runs),
+        "status": statuses_in_words(run.status for run in runs),
+        "goal": goal,
         "best": best,
         "last written": f"{datetime.fromtimestamp(written / 1e9):%Y-%m-%d %H:%M}" if written else "",  # noqa: DTZ006 - the user's clock
+        "run time": duration(sum(run.seconds for run in runs if math.isfinite(run.seconds))),
+        "size": decimal(sum(sizes_in(folder).values())),
     }
-    row |= {"run time": duration(seconds)} if is_short else {"run seconds": seconds}
-    row |= {"size": file_size(size)} if is_short else {"bytes": size}
     note = first_line_of_note(Experiment(folder).design.note)
     return row | ({"note": note} if note else {}), assumption
 
 
-def size_of(folder: Path) -> int:
-    """Return the size of all files below a folder (bytes); links are not followed."""
-    total = 0
-    with contextlib.suppress(OSError):  # another process may remove the folder meanwhile
-        for path in folder.rglob("*"):
-            with contextlib.suppress(OSError):
-                total += 0 if path.is_dir() else path.lstat().st_size
-    return total
+def sizes_in(folder: Path) -> dict[str, int]:
+    """Return the files below a folder with their sizes in bytes; links are not followed."""
+    sizes = {}
+    for top, _, names in os.walk(folder):
+        for path in (Path(top, name) for name in names):
+            with contextlib.suppress(OSError):  # another process may remove it meanwhile
+                sizes[path.relative_to(folder).as_posix()] = path.lstat().st_size
+    return dict(sorted(sizes.items()))
 
 
 def run_to_json(run: "RunResult") -> dict[str, Any]:

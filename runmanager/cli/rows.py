@@ -30,14 +30,12 @@ class Selection:
     Options:
         where (COMPARISON): Only these rows, as lr<0.1. Repeat it for several comparisons.
         columns (A,B): Only these columns, in this order.
-        sort (A,-B): Sort by columns; '-' in front is descending.
         limit (N): Number of rows. Default: 40 in a terminal.
         everything: Show every column and row.
     """
 
     where: list[str] | None = None
     columns: str | None = None
-    sort: str | None = None
     limit: int | None = None
     everything: bool = False
 
@@ -48,7 +46,7 @@ class Selection:
     @property
     def is_of_rows(self) -> bool:
         """Whether the user selected rows or columns of runs."""
-        return any((self.where, self.columns, self.sort, self.limit))
+        return bool(self.where or self.columns or self.limit)
 
 
 def is_table(path: Path) -> bool:
@@ -73,9 +71,7 @@ def load_selected(
         raise InvalidArgumentError(f"{files[0]} is a table: give one table, or folders of runs")
     if hyperparameters and not files:
         raise InvalidArgumentError("--hyperparameters is for a file of another tool: a run names its own")
-    if files:
-        return meeting(read_table(files[0], goals, repeats, hyperparameters), where)
-    runs = load_runs(folders)
+    runs = read_table(files[0], goals, repeats, hyperparameters) if files else load_runs(folders)
     if runs.empty:
         raise FileNotFoundError(no_runs(folders[0]))
     runs = meeting(runs, where)
@@ -98,51 +94,26 @@ def meeting(runs: "pd.DataFrame", where: Sequence[str] | None) -> "pd.DataFrame"
 
 
 def rows_to_json(rows: "pd.DataFrame", selection: Selection) -> list[dict[str, Any]]:
-    """Return the selected rows and columns, in the selected order, as JSON."""
+    """Return the selected rows and columns as JSON."""
     from runmanager.tables.formats import to_rows
 
     return to_rows(chosen(rows, selection))
 
 
 def chosen(rows: "pd.DataFrame", selection: Selection) -> "pd.DataFrame":
-    """Return the selected rows and columns, in the selected order."""
+    """Return the selected rows and columns."""
     from runmanager.tables.where import check_columns, names_in
 
-    # in tables of settings, the mean of a metric has the metric's name
-    means = {name.removesuffix(" mean"): name for name in map(str, rows) if name.endswith(" mean")}
-    named = rows.assign(**{name: rows[mean] for name, mean in means.items() if name not in rows})
-    order = _order(named, selection.sort)
-    names = names_in(selection.columns or "")
-    check_columns(names, named)
-    rows = named[names] if names else rows
-    return rows.iloc[order[: selection.limit]]
+    if names := names_in(selection.columns or ""):
+        # in tables of settings, the mean of a metric has the metric's name
+        means = {name.removesuffix(" mean"): name for name in map(str, rows) if name.endswith(" mean")}
+        rows = rows.assign(**{name: rows[mean] for name, mean in means.items() if name not in rows})
+        check_columns(names, rows)
+        rows = rows[names]
+    return rows.head(len(rows) if selection.limit is None else selection.limit)
 
 
-def _order(rows: "pd.DataFrame", by: str | None) -> list[int]:
-    """Return the positions of the rows in sorted order."""
-    from runmanager.tables.where import check_columns, names_in
-
-    signs = {name if name in rows else name.removeprefix("-"): name in rows for name in names_in(by or "")}
-    check_columns(list(signs), rows)
-    numbered = rows.reset_index(drop=True)
-    if not signs:
-        return list(range(len(rows)))
-    return list(numbered.sort_values([*signs], ascending=[*signs.values()], kind="stable", key=_keys).index)
-
-
-def _keys(values: "pd.Series[Any]") -> "pd.Series[Any]":
-    """Return the sort keys of a column: numbers stay numbers, values of several types become text."""
-    import pandas as pd
-
-    if pd.api.types.is_numeric_dtype(values):
-        return values
-    numbers = pd.to_numeric(values, errors="coerce") if values.dtype == object else None
-    if numbers is not None and not numbers.isna().any():
-        return numbers
-    return pd.Series(list(map(str, values)), values.index, dtype="object")  # a value may hold a lone surrogate
-
-
-def print_view(view: "View", selection: Selection, what: str = "rows") -> None:
+def print_view(view: "View", selection: Selection) -> None:
     """Print the selected part of a table, in a terminal as many rows as fit by default, and its caption."""
     from runmanager.drawing.console import print_fitted, wide_console
     from runmanager.tables.where import names_in
@@ -151,12 +122,10 @@ def print_view(view: "View", selection: Selection, what: str = "rows") -> None:
     if view.table.empty:
         tell(view.caption)
         return
-    if selection.sort:
-        view = view.taken(_order(view.rows, selection.sort))
-    most = selection.limit or (SCREENFUL if console.is_terminal and not everything else None)
-    if most and len(view.table) > most:
-        more = "-n" if selection.limit else "--all"
-        note = f"{most:,} of {len(view.table):,} {what}; {more} for more"
+    number = len(view.rows)
+    most = selection.limit or (SCREENFUL if console.is_terminal and not everything else number)
+    if most < number:
+        note = f"{most:,} of {number:,} rows; {'-n' if selection.limit else '--all'} for more"
         view = replace(view.taken(range(most)), notes=[note, *view.notes])
     names = names_in(selection.columns or "") or None
     if names is None and (everything or not console.is_terminal):

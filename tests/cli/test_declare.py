@@ -54,7 +54,7 @@ def test_options_and_their_help_follow_from_signature_and_docstring(call):
     assert "--times N How often, which is a long text. [default: 1]" in lines
     assert "--is-loud In capitals." in lines
     assert "--limit -n MOST At most so many." in lines
-    assert "--sort A,-B Sort by columns; '-' in front is descending." in lines
+    assert "--columns A,B Only these columns, in this order." in lines
     assert "--json Write JSON, for scripts." in lines
     assert not any("Options:" in line for line in lines)
 
