@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from runmanager.answers.contest import IDENTICAL, UNDECIDED, WORSE, Contest
 from runmanager.answers.evidence import Lead, fewest, needed
 from runmanager.answers.luck import luck_of
-from runmanager.answers.ranking import LOST, OPEN
+from runmanager.answers.ranking import LOST
 from runmanager.core.wording import counted, listed
 from runmanager.tables.cells import all_of, cell
 
@@ -35,90 +35,58 @@ def clauses(contest: Contest) -> list[str]:
     if not contest.leads:
         return [f"undecided: there are no two {contest.noun} to compare", *_losses(contest)]
     best, following, *_ = contest.positions
-    undecided, worse = contest.in_state(UNDECIDED), contest.in_state(WORSE)
-    if undecided:
-        texts = [_undecided(contest, undecided), _next_step(contest, undecided)]
-    elif len(worse) < len(contest.leads):
-        texts = [_equal(contest, worse)]
+    name, worse = contest.names[best], contest.in_state(WORSE)
+    if contest.outcome == UNDECIDED:
+        texts = standing(contest)
+    elif same := [rival for rival in contest.leads if rival not in worse]:
+        are_identical = all(contest.states[rival] == IDENTICAL for rival in same)
+        what = IDENTICAL if are_identical else f"equal within {cell(contest.margin)}"
+        texts = [f"{name} and {_others(contest, same)} are {what}, decided after {_count(contest, same[0])}"]
     else:
-        texts, worse = [_better(contest)], []
+        what = f"better than {contest.names[following]}"
+        if len(worse) > 1:
+            what = f"the best of {len(contest.positions)} {contest.noun}, ahead of {contest.names[following]}"
+        gap, worse = gap_of(contest.closest), []
+        texts = [f"{name} is {what} by {gap}, decided after {_count(contest, following)}"]
     if worse:
-        texts.append(f"{contest.names[best]} is better than {_others(contest, worse)}")
+        texts.append(f"{name} is better than {_others(contest, worse)}")
     luck = luck_of(contest.runs, contest.metric, contest.rivals, best, following)
     return [*texts, *filter(None, [luck]), *_losses(contest)]
 
 
-def standing(contest: Contest) -> str:
-    """Say how far the best rival is ahead of the closest undecided rival."""
-    rival = contest.in_state(UNDECIDED)[0]
-    lead, best = contest.leads[rival], contest.names[contest.order[0]]
-    ahead = f"{best} is ahead of {contest.names[rival]} by {two_digits(lead.mean)}"
-    evidence = f"evidence {lead.evidence:.2g} of {lead.least:g}"
-    text = f"{ahead} after {counted(lead.n, contest.unit)}, {evidence}"
-    more = _total(contest, lead) - lead.n
-    return f"{text}, about {counted(int(more), f'more {contest.unit}')}" if more <= _WORTH_SAYING else text
-
-
-def _undecided(contest: Contest, rivals: Sequence[int]) -> str:
-    lead, best = contest.leads[rivals[0]], contest.names[contest.order[0]]
-    count = counted(lead.n, contest.unit)
-    if not lead.mean > 0:  # NaN without a repeat that both have
-        return f"undecided after {count}"
-    return (
-        f"{best} leads {_others(contest, rivals)}, but {count} {'does' if lead.n == 1 else 'do'} not decide it"
-    )
-
-
-def _next_step(contest: Contest, rivals: Sequence[int]) -> str:
-    """Say how far the closest undecided rival is behind, and how many repeats would decide."""
-    name, lead, unit = contest.names[rivals[0]], contest.leads[rivals[0]], contest.unit
-    if len(rivals) > 1:
-        name = f"the closest, {name},"
+def standing(contest: Contest) -> list[str]:
+    """Say who leads, how far the closest undecided rival is behind, and how many repeats would decide."""
+    rivals, unit = contest.in_state(UNDECIDED), contest.unit
+    best, rival = (contest.names[position] for position in (contest.order[0], rivals[0]))
+    lead, count = contest.leads[rivals[0]], _count(contest, rivals[0])
+    text, step = f"undecided after {count}", f"level with {best}"
     if math.isnan(lead.mean):
-        return f"{name} has no {unit} that can be compared"
-    side = "behind" if lead.mean > 0 else "ahead where both have a result"
-    text = f"{name} is {two_digits(lead.mean)} {side}"
-    if not lead.mean:
-        text = f"{contest.names[contest.order[0]]} has the same mean as {contest.names[rivals[0]]}"
+        return [text, f"{rival} has no {unit} that can be compared"]
+    if lead.mean > 0:
+        text = f"{best} leads {_others(contest, rivals)}"
+        text += f", but {count} {'does' if lead.n == 1 else 'do'} not decide it"
+        step = f"{two_digits(lead.mean)} behind"
+    elif lead.mean < 0:
+        step = f"{two_digits(lead.mean)} ahead where both have a result"
+    step = f"{rival} is {step}" if len(rivals) == 1 else f"the closest, {rival}, is {step}"
+    first, total = fewest(contest.level), math.inf
     if lead.is_constant and contest.is_constant and contest.ranking.repeats:
-        return f"{text}; the {unit} seems to change nothing: check that train() uses it"
+        return [text, f"{step}; the {unit} seems to change nothing: check that train() uses it"]
     if unit in _SPLITS:
-        words = [*contest.statuses[contest.order[0]], *contest.statuses[rivals[0]]]
-        if not OPEN.isdisjoint(words):
-            return f"{text}; their other {unit}s are still to be executed"
-        return f"{text}; a split has no more than its {unit}s: repeat the split with a seed axis"
-    first, more = fewest(contest.level), _total(contest, lead) - lead.n
+        return [text, f"{step}; once all {unit}s are executed, repeat the split with a seed axis"]
+    if lead.n >= _ENOUGH and not lead.is_constant:  # equal differences never decide
+        total = max(needed(abs(lead.mean) / lead.std, contest.level), lead.n + 1)
     if lead.n < first:
-        text += f"; a verdict needs at least {first} {unit}s"
-    if more <= _WORTH_SAYING:
-        text += f"; such a lead takes about {lead.n + more:.0f} in half of the cases ({more:.0f} more)"
-    elif lead.n >= first and not lead.is_constant:  # equal differences never decide
-        text += f"; more than {_WORTH_SAYING} more {unit}s are needed"
-    return text
+        step += f"; a verdict needs at least {first} {unit}s"
+    if total - lead.n <= _WORTH_SAYING:
+        step += f"; such a lead takes about {total:.0f} in half of the cases ({total - lead.n:.0f} more)"
+    elif lead.n >= first and not lead.is_constant:
+        step += f"; more than {_WORTH_SAYING} more {unit}s are needed"
+    return [text, step]
 
 
-def _total(contest: Contest, lead: Lead) -> float:
-    """Estimate how many repeats decide the measured difference; infinity if this is unknown."""
-    if lead.n < _ENOUGH or lead.is_constant:
-        return math.inf
-    return max(needed(abs(lead.mean) / lead.std, contest.level), lead.n + 1)
-
-
-def _better(contest: Contest) -> str:
-    best, following, *_ = (contest.names[rival] for rival in contest.positions)
-    what = f"better than {following}"
-    if len(contest.leads) > 1:
-        what = f"the best of {len(contest.positions)} {contest.noun}, ahead of {following}"
-    count = counted(contest.closest.n, contest.unit)
-    return f"{best} is {what} by {gap_of(contest.closest)}, decided after {count}"
-
-
-def _equal(contest: Contest, worse: Sequence[int]) -> str:
-    same = [rival for rival in contest.leads if rival not in worse]
-    are_identical = all(contest.states[rival] == IDENTICAL for rival in same)
-    what = IDENTICAL if are_identical else f"equal within {cell(contest.margin)}"
-    who = f"{contest.names[contest.order[0]]} and {_others(contest, same)}"
-    return f"{who} are {what}, decided after {counted(contest.leads[same[0]].n, contest.unit)}"
+def _count(contest: Contest, rival: int) -> str:
+    return counted(contest.leads[rival].n, contest.unit)
 
 
 def _others(contest: Contest, rivals: Sequence[int]) -> str:
@@ -156,8 +124,7 @@ def gap_of(lead: Lead) -> str:
     """
     if not math.isfinite(lead.high - lead.low):
         return two_digits(lead.mean)
-    half = (lead.high - lead.low) / 2
-    decimals = max(math.ceil(-math.log10(half / _SHARE)), 0) if half > 0 else 4
+    decimals = max(math.ceil(-math.log10((lead.high - lead.low) / 2 / _SHARE)), 0)
     mean, low, high = (_rounded(number, decimals) for number in (lead.mean, lead.low, lead.high))
     if lead.low == 0 and lead.is_decided:  # the decision excludes 0, although the wider interval reaches it
         return f"{mean} (above 0, at most {high})"
@@ -176,8 +143,7 @@ def two_digits(number: float) -> str:
 
 def _rounded(number: float, decimals: int) -> str:
     """Round a number, but never to 0."""
-    if not number:
-        return "0"
-    while not float(text := f"{number:.{decimals}f}"):
-        decimals += 1
-    return text if decimals <= _MOST_DECIMALS else f"{number:.2g}"
+    text = f"{number:.{decimals}f}"
+    if decimals > _MOST_DECIMALS:
+        return f"{number:.2g}"
+    return text if float(text) else f"{number:.1g}"

@@ -179,7 +179,7 @@ class _Deciding(Search):
                 return Decision(sentences=sentences)
             from runmanager.answers.verdict_sentence import standing
 
-            sentences = [standing(contest)]
+            sentences = [": ".join(standing(contest))]
 
     def left_out(self) -> Collection[str]:
         """Return the repeats that are not requested yet."""

@@ -113,9 +113,8 @@ def test_after_each_seed_a_line_has_the_current_state(start):
     with terminal(120) as screen:
         start(Train({"adam": 0.81, "sgd": 0.8}), decide=Decide(max_repeats=8), display=True)
 
-    assert "after 6 seeds" in screen.text
-    assert "evidence" in screen.text
-    assert "of 20" in screen.text
+    assert "leads optimizer=sgd, but 6 seeds do not decide it" in screen.text
+    assert "but 7 seeds do not decide it" in screen.text
 
 
 def test_the_limit_may_be_seconds_of_training(start, tmp_path):
