@@ -106,14 +106,14 @@ class Contest:
     @functools.cached_property
     def states(self) -> dict[int, str]:
         """The decision about each compared rival: worse, equal, identical or undecided."""
-        return {rival: self._state(lead) for rival, lead in self.leads.items()}
-
-    def _state(self, lead: Lead) -> str:
-        if lead.is_identical:
-            return IDENTICAL
-        if self.margin is not None and -self.margin < lead.low and lead.high < self.margin:
-            return EQUAL
-        return WORSE if lead.is_decided and lead.mean > 0 else UNDECIDED
+        states = {}
+        for rival, lead in self.leads.items():
+            states[rival] = WORSE if lead.is_decided and lead.mean > 0 else UNDECIDED
+            if self.margin is not None and -self.margin < lead.low and lead.high < self.margin:
+                states[rival] = EQUAL
+            if lead.is_identical:
+                states[rival] = IDENTICAL
+        return states
 
     def in_state(self, state: str) -> list[int]:
         """Return the rivals in a state, the closest first."""
@@ -213,11 +213,10 @@ def means_of(scores: Numbers) -> list[float]:
     A value must not lead because it failed in the settings whose scores are low, nor because others did. Then
     the means are the effects of the rivals beside those of the settings, by least squares.
     """
-    means = plain_means(scores)
-    there = np.isfinite(scores).reshape(len(scores), scores[0].size if len(scores) else 0)
-    patterns = {each.tobytes() for each in there if each.any()}
-    if len(patterns) < 2:  # noqa: PLR2004 - all have the same
+    means, there = plain_means(scores), np.isfinite(scores)
+    if len({each.tobytes() for each in there if each.any()}) < 2:  # noqa: PLR2004 - all have the same
         return means
+    there = there.reshape(len(scores), -1)
     middle = mean_of([mean for mean in means if math.isfinite(mean)])
     numbers, sizes = np.where(there, scores.reshape(there.shape), 0.0), np.maximum(there.sum(axis=0), 1)
     with np.errstate(over="ignore", invalid="ignore"):  # of huge numbers

@@ -19,12 +19,11 @@ def luck_of(runs: pd.DataFrame, metric: str, rivals: Numbers, best: int, other: 
     if not {metric, "folder", "status"} <= {*runs}:
         return ""
     column, is_usable = metric.removeprefix(KEPT), (runs["status"] == Status.COMPLETED) & runs[metric].notna()
-    both = [runs[(is_usable & (rivals == rival)).to_numpy()] for rival in (best, other)]
-    counts = {_num_items(Path(str(folder)), column) for each in both for folder in each["folder"][:1]}
+    both = [runs[is_usable & (rivals == rival)] for rival in (best, other)]
+    counts = {_num_items(Path(str(folder)), column) for part in both for folder in part["folder"][:1]}
     n = counts.pop() if len(counts) == 1 and all(map(len, both)) else 0
-    first, second = (float(each[metric].mean()) for each in both)
-    half = half_width(first, second, n) if n else 0.0
-    if not half > 0:  # without a difference in any item
+    half = half_width(*(float(part[metric].mean()) for part in both), n) if n else 0.0
+    if not half:  # without a difference in any item
         return ""
     name = column.removesuffix("_accuracy")
     return f"the choice of the {n:,} {name} items moves the difference by about ± {half:.2g}"

