@@ -104,11 +104,19 @@ class Answers:
     @cached_property
     def details(self) -> list[str]:
         """Sentences that complete the headline."""
-        if self.ranking is None or not self.settings:
+        ranking = self.ranking
+        if ranking is None or not self.settings:
             return []
-        first = [self.result, self.open] if self.has_verdict else [self._lead]
-        texts = filter(None, [*first, self._better_but_below, self.front_sentence])
-        return [*(f"{text}." for text in texts), *self.ranking.notes]
+        best, *others = ranking.leaders
+        texts = [self.result, self.open] if self.has_verdict else []
+        if others and not (texts or is_same(best.mean, others[0].mean)):
+            gap = two_digits(best.mean - others[0].mean)
+            texts.append(f"Its lead is {gap}; each setting ran once, so that may be chance")
+        first = max(ranking.settings, key=lambda setting: ranking.goal.sign * setting.mean)
+        if why := ranking.why_below(first):
+            name = capital(ranking.name(first))
+            texts.append(f"{name} has {ranking.written(first)}, but {why}: it ranks below")
+        return [*(f"{text}." for text in (*texts, self.front_sentence) if text), *ranking.notes]
 
     @property
     def open(self) -> str:
@@ -138,34 +146,9 @@ class Answers:
             return f"{name} has {metric} {value}"
         if ties:
             name += f", tied with {ranking.name(ranking.leaders[1]) if ties == 1 else f'{ties} others'},"
+        is_best = not ranking.is_choice and (not self.has_verdict or self.verdict.outcome == BETTER)
         so_far = "" if self.is_over else " so far"
-        if not ranking.is_choice and (not self.has_verdict or self.verdict.outcome == BETTER):
-            return f"{name} is best{so_far}: {metric} {value}"
-        if self._better_but_below:
-            return f"{name} leads{so_far}: {metric} {value}"
-        extreme = "highest" if ranking.goal.is_larger_better else "lowest"
-        return f"{name} has the {extreme} {metric}{so_far}: {value}"
-
-    @property
-    def _lead(self) -> str:
-        """Say by how much the best run leads, and that the lead may be chance."""
-        ranking = self.ranking
-        assert ranking
-        best, *others = ranking.leaders
-        if not others or is_same(best.mean, others[0].mean):
-            return ""
-        gap = two_digits(best.mean - others[0].mean)
-        return f"Its lead is {gap}; each setting ran once, so that may be chance"
-
-    @property
-    def _better_but_below(self) -> str:
-        """Name a setting that has a better value than the best setting, but does not compete, and say why."""
-        ranking = self.ranking
-        assert ranking
-        first = max(ranking.settings, key=lambda setting: ranking.goal.sign * setting.mean)
-        if not (why := ranking.why_below(first)):
-            return ""
-        return f"{capital(ranking.name(first))} has {ranking.written(first)}, but {why}: it ranks below"
+        return f"{name} {'is best' if is_best else 'leads'}{so_far}: {metric} {value}"
 
     @property
     def scope(self) -> str:

@@ -14,16 +14,14 @@ from runmanager.answers.failures import failures
 from runmanager.answers.sentences import counts_of, left_to_execute
 from runmanager.answers.show import settings_view
 from runmanager.core.files import for_people
-from runmanager.core.outcome import Status, retry_failed
+from runmanager.core.outcome import Status
 from runmanager.core.wording import counted, printable
 from runmanager.drawing.table import Table
 from runmanager.tables.cells import duration
 from runmanager.tables.columns import INSIDE, notes_of
 
-_DURATION = "run duration"
 _NUM_BEST = 5  # settings in the table
 _MOST_CAUSES = 5
-_TRIAL_PRUNED = "TrialPruned"
 
 
 class Sentence(NamedTuple):
@@ -55,44 +53,45 @@ def conclude(
     folder: Path,
     *,
     is_over: bool = True,
-    is_broken_off: bool = False,
     has_events: bool = True,
     more: int = 0,
     time: str | None = None,
     all_runs: pd.DataFrame | None = None,
     num_changed: int = 0,
-    stoppers: Sequence[str] = ("prune=",),
     page: Path | None = None,
 ) -> Conclusion:
     """Draw the conclusion from the runs of a grid; `page` is the page that was written."""
-    ranked = runs if all_runs is None else all_runs
     left = runs["status"].isin([Status.INTERRUPTED, *([] if is_over else [Status.PENDING])])
-    number = int(left.sum()) + more
-    answers = answers_of(ranked, is_over=number == 0)
+    number, problems = int(left.sum()) + more, _failed(runs, folder)
+    if number:
+        text = left_to_execute(number, len(runs) + more)
+        has_begun = (runs["epochs"] > 0) | (runs[INSIDE] != "" if INSIDE in runs else False)
+        if begun := int((left & has_begun).sum()):
+            text += f", {begun} of them after the last checkpoint"
+        again = Sentence("!", text, ["start the same command again"], ["execute this cell again"])
+        problems.insert(0, again)
+    if num_changed:
+        text = f"The tables keep the earlier results of {counted(num_changed, 'run')} until the first new epoch"
+        step = "if the change is undone, completed runs are not executed again"
+        problems.append(Sentence("–", text, [step]))  # noqa: RUF001
+    answers = answers_of(runs if all_runs is None else all_runs, is_over=number == 0)
+    facts = [("matters", sentence) for sentence in answers.matters_sentences]
     if time is None:
-        seconds = runs[_DURATION].sum()
+        seconds = runs["run duration"].sum()
         time = f"its runs took {duration(seconds)} before" if seconds else "no run was executed"
-    table, which = _table(answers)
-    return Conclusion(
-        printable(str(folder)),
-        " ".join(notes_of(runs)),
-        list(counts_of(runs["status"]).items()),
-        _best(answers, len(runs)),
-        table,
-        which,
-        [
-            *(_left(runs, left, number, len(runs) + more) if number or is_broken_off else []),
-            *_failed(runs, folder),
-            *_changed(num_changed),
-            *_pruned(runs, stoppers),
-        ],
-        [
-            *(("matters", sentence) for sentence in answers.matters_sentences),
-            ("time", time),
-            *([("page", for_people(page).as_posix())] if page else []),
-        ],
-        _steps(ranked, folder, has_result=bool(answers.settings) and not page, has_events=has_events),
-    )
+    facts.append(("time", time))
+    steps: list[tuple[str, str, str]] = []
+    if page:
+        facts.append(("page", for_people(page).as_posix()))
+    elif answers.settings:
+        call = f"write_report({_text(folder)})"
+        steps.append((cli_command("report", folder), call, "a page: which is best, and why"))
+    if has_events and (answers.runs["epochs"] > 0).any():
+        steps.append((cli_command("tensorboard", folder), f"open_tensorboard({_text(folder)})", "all curves"))
+    steps.append((cli_command("list", folder), f"show(load_runs({_text(folder)}))", "all runs"))
+    counts, note = list(counts_of(runs["status"]).items()), " ".join(notes_of(runs))
+    best = _best(answers, len(runs))
+    return Conclusion(printable(str(folder)), note, counts, best, *_table(answers), problems, facts, steps[:2])
 
 
 def _best(answers: Answers, num_runs: int) -> Sentence:
@@ -121,15 +120,6 @@ def _table(answers: Answers) -> tuple[Table | None, str]:
     return settings_view(answers.runs, ranking, best).drawn(), "; ".join(which)
 
 
-def _left(runs: pd.DataFrame, left: "pd.Series[bool]", number: int, total: int) -> list[Sentence]:
-    """Say how many runs remain to be executed, how many of them resume, and how to resume the grid."""
-    text = left_to_execute(number, total) if number else "The grid was broken off"
-    has_begun = (runs["epochs"] > 0) | (runs[INSIDE] != "" if INSIDE in runs else False)
-    if begun := int((left & has_begun).sum()):
-        text += f", {begun} of them after the last checkpoint"
-    return [Sentence("!", text, ["start the same command again"], ["execute this cell again"])]
-
-
 def _failed(runs: pd.DataFrame, folder: Path) -> list[Sentence]:
     groups = failures(runs)
     findings = []
@@ -145,36 +135,6 @@ def _failed(runs: pd.DataFrame, folder: Path) -> list[Sentence]:
     if (more := len(groups) - _MOST_CAUSES) > 0:
         findings.append(Sentence("✗", counted(more, "more cause")))
     return findings
-
-
-def _changed(number: int) -> list[Sentence]:
-    text = f"The tables keep the earlier results of {counted(number, 'run')} until the first new epoch"
-    step = "if the change is undone, completed runs are not executed again"
-    return [Sentence("–", text, [step])] if number else []  # noqa: RUF001
-
-
-def _pruned(runs: pd.DataFrame, stoppers: Sequence[str]) -> list[Sentence]:
-    is_pruned = runs["status"] == Status.PRUNED
-    if not is_pruned.any():
-        return []
-    step = f"the same grid without {' or '.join(stoppers)} continues them"
-    if runs["error"].str.startswith(_TRIAL_PRUNED).any():
-        step += f", {retry_failed('those that train() itself pruned')}"
-    return [Sentence("–", "Pruned runs keep their checkpoints", [step])]  # noqa: RUF001
-
-
-def _steps(
-    runs: pd.DataFrame, folder: Path, *, has_result: bool, has_events: bool
-) -> list[tuple[str, str, str]]:
-    """Return the two most useful next steps."""
-    steps = []
-    if has_result:
-        call = f"write_report({_text(folder)})"
-        steps.append((cli_command("report", folder), call, "a page: which is best, and why"))
-    if has_events and (runs["epochs"] > 0).any():
-        steps.append((cli_command("tensorboard", folder), f"open_tensorboard({_text(folder)})", "all curves"))
-    steps.append((cli_command("list", folder), f"show(load_runs({_text(folder)}))", "all runs"))
-    return steps[:2]
 
 
 def cli_command(name: str, path: Path | str) -> str:

@@ -423,10 +423,7 @@ def _conclude(
     """Read the outcomes of the runs, and show the conclusion."""
     if options.only is not None:
         return ranks.from_main(lambda: outcome_of(loop, exit_code))
-    names = [type(listener).__name__ for listener in options.listeners if listener.may_stop]
-    # the arguments of `run_grid` without which pruned runs continue
-    stoppers = [*(["prune="] if options.prune or not names else []), *names]
-    facts = {"has_events": bool(options.tensorboard), "stoppers": stoppers, "page": page}
+    facts = {"has_events": bool(options.tensorboard), "page": page}
     ended = ranks.from_main(lambda: outcome_of(loop, exit_code, **facts))
     outcomes = [outcome for _, outcome in ended.outcomes]
     of_search = loop.search.conclusion(outcomes) if loop.search else ""
@@ -464,7 +461,6 @@ def outcome_of(loop: Loop, exit_code: int, **facts: Any) -> GridOutcome:
         times = [(loop.runs[id_].before, loop.states[id_], seconds) for id_, seconds in loop.seconds.items()]
         end = facts | {
             "is_over": loop.is_over,
-            "is_broken_off": exit_code not in (COMPLETED, SOME_FAILED),
             "more": loop.num_more,
             "num_changed": sum(bool(planned.folder.since and planned.before.epochs) for planned in changed),
             "time": (

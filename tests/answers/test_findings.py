@@ -175,15 +175,13 @@ def test_a_value_that_failed_in_one_setting_leaves_the_pairs_of_the_others():
 
 def test_the_best_setting_is_named_with_its_mean_its_interval_and_its_repeats(runs):
     assert answers_of(runs, is_over=True).result == (
-        "lr=0.2 width=8 has the highest accuracy: 0.755, the mean of 4 repeats, 95 % interval 0.5535 to 0.9565"
+        "lr=0.2 width=8 leads: accuracy 0.755, the mean of 4 repeats, 95 % interval 0.5535 to 0.9565"
     )
     assert answers_of(runs, "min:accuracy", is_over=False).result == (
-        "lr=0.1 width=8 has the lowest accuracy so far: 0.600, the mean of 3 repeats, "
-        "95 % interval 0.3516 to 0.8484"
+        "lr=0.1 width=8 leads so far: accuracy 0.600, the mean of 3 repeats, 95 % interval 0.3516 to 0.8484"
     )
     assert answers_of(runs, repeats="seed", is_over=True).result == (
-        "lr=0.2 width=8 fold=1 has the highest accuracy: 0.855, the mean of 2 seeds, "
-        "95 % interval 0.283 to 1.000"
+        "lr=0.2 width=8 fold=1 leads: accuracy 0.855, the mean of 2 seeds, 95 % interval 0.283 to 1.000"
     )
 
 
@@ -197,7 +195,7 @@ def test_a_sentence_writes_a_mean_as_its_column_does(tmp_path):
 
     assert conclusion.table
     assert conclusion.table.lines()[1].split()[1] == "0.9180"
-    assert conclusion.best.details[0].startswith("lr=0.1 has the highest accuracy: 0.9180, the mean of 3 seeds")
+    assert conclusion.best.details[0].startswith("lr=0.1 leads: accuracy 0.9180, the mean of 3 seeds")
 
 
 def test_identical_settings_are_named_and_what_few_repeats_cannot_tell_apart():

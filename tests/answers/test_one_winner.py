@@ -211,7 +211,7 @@ def test_a_grid_that_adds_seeds_ends_with_the_ranking_of_all(tmp_path):
 
     panel = " ".join(str(outcome.panel).split())
     assert best(load_runs(tmp_path)).iloc[0]["lr"] == 1
-    assert "lr=1 has the highest test_accuracy: 0.90, the mean of 3 seeds" in panel
+    assert "lr=1 leads: test_accuracy 0.90, the mean of 3 seeds" in panel
     assert "The ranking has 6 completed runs of the experiment; this grid has 2." in panel
 
 
@@ -228,7 +228,7 @@ def test_an_axis_that_only_failed_runs_have_names_no_setting(tmp_path):
         outcome = run_grid(grid, train, **options)
 
     panel = " ".join(str(outcome.panel).split())
-    assert "lr=0.2 dropout=1 has the highest test_accuracy" in panel
+    assert "lr=0.2 dropout=1 leads: test_accuracy" in panel
     assert "The closest, lr=0.1 dropout=1" in panel
     assert "dropot" not in panel.partition(" lost both seeds (failed)")[0].rpartition(";")[0]
 

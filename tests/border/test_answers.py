@@ -375,7 +375,7 @@ def test_trade_offs_are_not_called_best(tmp_path):
     said = command("best", tmp_path / "e", "--goal", "max:f1", "--goal", "min:cost").err
 
     assert "is best" not in said
-    assert "has the highest f1" in said
+    assert "leads: f1" in said
 
 
 def test_a_seed_that_changes_nothing_is_asked_about():
@@ -406,7 +406,7 @@ SAID = {
     "a single result": ({"lr": [0.1]}, lambda run: {"f1": run.lr}, "Run 1 has f1 0.1"),
     "a lead of few seeds, its mean and its interval": (
         {"lr": [0.1, 0.3], "seed": [1, 2]}, lambda run: {"f1": run.lr + 0.01 * run.seed * run.lr},
-        ("has the highest f1: 0.3045, the mean of 2 seeds, 95 % interval 0.2854 to 0.3236. "
+        ("leads: f1 0.3045, the mean of 2 seeds, 95 % interval 0.2854 to 0.3236. "
         "lr=0.1 is 0.2 behind; a verdict needs at least 6 seeds."),
     ),
     "a single seed": (

@@ -243,7 +243,6 @@ def test_pruned_runs_are_no_failures(tmp_path):
 
     assert "pruned" in lines[0]
     assert not [line for line in lines if line.startswith("✗")]
-    assert "prune=" in " ".join(lines)
 
 
 def test_an_axis_that_repeats_by_its_name_does_unless_repeats_say_otherwise(tmp_path):
