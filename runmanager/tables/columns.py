@@ -209,7 +209,8 @@ def from_columns(columns: Mapping[str, Any], params: Iterable[str]) -> pd.DataFr
         if not isinstance(values, list):
             typed[name] = values
         else:
-            typed[name] = category(values) if name in ("experiment", "status") else _column(values)
+            is_text = all(isinstance(value, str) for value in values)  # or the column is of another tool
+            typed[name] = category(values) if is_text and name in ("experiment", "status") else _column(values)
     table = pd.DataFrame(typed)
     table.attrs[HYPERPARAMETERS] = list(params)
     return table
@@ -251,14 +252,10 @@ def without_numbers(runs: pd.DataFrame, names: Iterable[str]) -> list[str]:
     return problems
 
 
-def category(values: list[Any]) -> Any:
-    """Make a categorical column of text; statuses keep the order of `Status`."""
-    texts = [value for value in values if value is not pd.NA]
-    if not all(isinstance(value, str) for value in texts):
-        return _column(values)  # the column comes from another tool
-    words = dict.fromkeys(texts)
-    statuses = [str(status) for status in Status if status in words]
-    return pd.Categorical(values, list(dict.fromkeys([*statuses, *words])))
+def category(texts: list[str]) -> pd.Categorical:
+    """Make a categorical column of texts; statuses keep the order of `Status`."""
+    statuses = [str(status) for status in Status if status in texts]
+    return pd.Categorical(texts, [*dict.fromkeys([*statuses, *texts])])
 
 
 def _column(values: list[Any]) -> pd.Series:

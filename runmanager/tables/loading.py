@@ -82,22 +82,30 @@ def load_runs(path: Paths = "runs") -> "pd.DataFrame":
 
 
 def _load(path: Paths, build: Callable[[dict[str, list[RunResult]]], "pd.DataFrame"]) -> "pd.DataFrame":
-    """Build a table of the runs under a path, and note them if a run is being executed."""
-    damaged: list[str] = []
-    experiments: dict[str, list[RunResult]] = {}
-    by_root: dict[Path, list[str]] = {}
-    for name, folder, runs, is_whole in find_all(path, damaged):
-        by_root.setdefault(folder.parent, []).append(folder.name)
-        results = experiments[name] = [read_run(run, damaged) for run in runs]
-        for run in results if not is_whole else ():
-            note_results(run.folder.path, texts_of([run]))
-        if is_whole:
-            note_results(folder, texts_of(results))
-    for root in by_root.keys() & {each.resolve() for each in _paths(path)}:
-        note_results(root, sorted(by_root[root]))
-    table = build(experiments)
+    experiments, damaged = read_results(path)
+    table = build(dict(experiments))
     warn_of(damaged, path)
     return table
+
+
+def read_results(path: Paths) -> tuple[list[tuple[str, list[RunResult]]], list[str]]:
+    """Return the runs of each experiment under a path, even runs without a journal, and the damaged files.
+
+    If a run is being executed, it depends on these runs.
+    """
+    damaged: list[str] = []
+    experiments: list[tuple[str, list[RunResult]]] = []
+    by_root: dict[Path, list[str]] = {}
+    for name, folder, runs, is_whole in find_all(path, damaged):
+        results = [read_run(run, damaged) for run in runs]
+        experiments.append((name, results))
+        by_root.setdefault(folder.parent, []).append(folder.name)
+        parts = {folder: results} if is_whole else {run.folder.path: [run] for run in results}
+        for noted, of_part in parts.items():
+            note_results(noted, texts_of(of_part))
+    for root in by_root.keys() & {path.resolve() for path in _paths(path)}:
+        note_results(root, sorted(by_root[root]))
+    return experiments, damaged
 
 
 def note_results(folder: Path, texts: Iterable[str]) -> None:
@@ -123,13 +131,6 @@ def texts_of(runs: Iterable[RunResult]) -> Iterator[str]:
     for run in runs:
         rows = [{**record.metrics, "epoch duration": 0, "run duration": 0} for record in run.epochs]
         yield repr((run.folder.id, run.folder.number, run.status, rows, run.summary))
-
-
-def read_results(path: Paths) -> tuple[list[tuple[str, list[RunResult]]], list[str]]:
-    """Return the runs of each experiment under a path, even runs without a journal, and the damaged files."""
-    damaged: list[str] = []
-    experiments = find_all(path, damaged)
-    return [(name, [read_run(run, damaged) for run in runs]) for name, _, runs, _ in experiments], damaged
 
 
 def warn_of(damaged: Sequence[str], path: Paths) -> None:

@@ -2,7 +2,6 @@
 
 import os
 import re
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -145,7 +144,7 @@ def path_of(run: Any) -> Path:
         return Path(folder)
     numbers = get("runs", None)
     if isinstance(numbers, tuple):  # the row is from `best`, and its setting has several runs
-        which = f"this setting has {counted(len(numbers), 'run')}, {listed(numbers)}"
+        which = f"this setting has several runs, {listed(numbers)}"
         raise InvalidArgumentError([f"{which}: load one of them, as load_run({numbers[0]!r})"])
     rule = "a run is a path as 'runs/circle/8', or a row of load_runs()"
     raise InvalidArgumentError([f"{rule}, got {run!r:.200}"])
@@ -169,8 +168,7 @@ def find_run(path: Path, damaged: list[str] | None = None) -> tuple[Path, RunFol
     experiment = absolute.parent.resolve()
     if not is_experiment(experiment):
         if is_experiment(absolute):
-            example, lists = str(path / "1"), f"runmanager list {shlex.quote(str(path))} lists them"
-            raise InvalidArgumentError(f"{path} is an experiment: name a run, as {example!r}; {lists}")
+            raise InvalidArgumentError(f"{path} is an experiment: name a run, as {str(path / '1')!r}")
         raise InvalidArgumentError(f"{path} is no run, {no_experiment(path.parent, path)}")
     runs = read_runs(experiment, damaged)
     is_number = path.name.isdecimal() and not absolute.exists()

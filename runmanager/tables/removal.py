@@ -37,15 +37,13 @@ def look(run: Path) -> Contents:
 
 def look_at_experiment(experiment: Path) -> Contents:
     """Return the content of an experiment's folder and of its runs."""
-    folders = _folders_in(experiment)
-    top, others = _contents(experiment, _written(_OF_EXPERIMENTS), "")
-    ours: list[Path] = []
-    others = [path for path in others if path not in folders]
-    for folder in folders:
+    ours, others = _contents(experiment, _written(_OF_EXPERIMENTS), "")
+    for folder in _folders_in(experiment):
         of_run, others_of_run = look(folder)
-        ours += of_run
+        others.remove(folder)
         others += others_of_run
-    return ours + top, others
+        ours[:0] = of_run  # grid.json stays last
+    return ours, others
 
 
 def remove(experiment: Path, runs: Collection[RunFolder]) -> None:
