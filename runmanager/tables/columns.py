@@ -56,16 +56,17 @@ def results_table(experiments: Experiments, design: Design | None = None) -> pd.
         of_epochs["jobs"] = np.repeat([run.jobs for run in runs], counts)
     if has_cold_starts(runs):
         of_epochs[COLD] = np.array([record.cold for record in records], np.bool_)
-    of_runs, params = of_folders({name: [run.folder for run in each] for name, each in experiments.items()})
+    of_runs, params = of_folders(experiments, [run.folder for run in runs])
     table = epochs_table(counts, of_runs, params, pd.DataFrame(of_epochs))
     return _noted(table, _designs(experiments, design), {})
 
 
-def of_folders(experiments: Mapping[str, Sequence[RunFolder]]) -> tuple[dict[str, Any], dict[str, list[Any]]]:
+def of_folders(
+    experiments: Mapping[str, Sequence[object]], runs: Sequence[RunFolder]
+) -> tuple[dict[str, Any], dict[str, list[Any]]]:
     """Return the columns that name the runs of experiments, and the values of each hyperparameter."""
-    runs = [*chain(*experiments.values())]
     of_runs: dict[str, Any] = {"run": np.array([run.number for run in runs], np.int64)}
-    names = [name for name, folders in experiments.items() for _ in folders]
+    names = [name for name, of_experiment in experiments.items() for _ in of_experiment]
     if len({*names}) > 1:
         of_runs = {"experiment": pd.Categorical(names, [*dict.fromkeys(names)]), **of_runs}
     params = dict.fromkeys(chain(*(run.params for run in runs)))
@@ -125,7 +126,7 @@ def runs_table(experiments: Experiments, design: Design | None = None) -> pd.Dat
         INSIDE: [str(run.inside or "") if run.status.can_go_on else "" for run in runs],
         "parameters": [run.start.get("parameters") for run in runs],
     }
-    of_runs, params = of_folders({name: [run.folder for run in each] for name, each in experiments.items()})
+    of_runs, params = of_folders(experiments, [run.folder for run in runs])
     of_params = _labelled(params, {*numbers, *further})
     for name, values in further.items():
         if any(value not in (None, "") for value in values):
@@ -209,8 +210,9 @@ def from_columns(columns: Mapping[str, Any], params: Iterable[str]) -> pd.DataFr
         if not isinstance(values, list):
             typed[name] = values
         else:
-            is_text = all(isinstance(value, str) for value in values)  # or the column is of another tool
-            typed[name] = category(values) if is_text and name in ("experiment", "status") else _column(values)
+            # a column of another tool may have anything
+            is_ours = name in ("experiment", "status") and all(isinstance(value, str) for value in values)
+            typed[name] = category(values) if is_ours else _column(values)
     table = pd.DataFrame(typed)
     table.attrs[HYPERPARAMETERS] = list(params)
     return table

@@ -280,7 +280,7 @@ def _exact_cell(value: Any) -> str:
         return _exact_text(encoded)
     if isinstance(value, float):
         return repr(float(value))
-    return str(encoded) if isinstance(encoded, bool) else json.dumps(encoded, allow_nan=False)
+    return str(encoded) if isinstance(encoded, bool) else json.dumps(encoded)
 
 
 def _exact_text(text: str) -> str:

@@ -55,7 +55,6 @@ def remove(experiment: Path, runs: Collection[RunFolder]) -> None:
             with files.explained(run.path):
                 _unlink(look(run.path)[0])
                 _remove_if_empty(run.path, _FOLDERS)
-                files.sync(experiment)
         write_results(read_experiment(experiment), experiment)
 
 

@@ -98,7 +98,8 @@ def load_steps(runs: Any = "runs") -> "pd.DataFrame":
     table = points.pivot(index=["run", "epoch", STEP], columns="name", values="value")  # noqa: PD010 - exact
     table = table[points["name"].unique()].reset_index()
     counts = table.pop("run").value_counts(sort=False)
-    table = epochs_table(counts, *of_folders(logged), table, ("epoch", STEP))
+    of_runs, params = of_folders(logged, [*chain(*logged.values())])
+    table = epochs_table(counts, of_runs, params, table, ("epoch", STEP))
     warn_of(damaged, folders)
     return table
 

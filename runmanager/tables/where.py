@@ -3,7 +3,7 @@
 import math
 import operator
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from runmanager.core.outcome import Status
@@ -49,9 +49,8 @@ def select(runs: "pd.DataFrame", where: Sequence[str]) -> "pd.DataFrame":
     return runs
 
 
-def check_columns(names: Iterable[str], columns: Iterable[Any]) -> None:
+def check_columns(names: Iterable[str], columns: "Collection[Any] | pd.DataFrame") -> None:
     """Refuse names of missing columns."""
-    columns = list(dict.fromkeys(columns))
     problems = [
         f"these runs have no column {name!r}; {did_you_mean(name, columns)}"
         for name in names
