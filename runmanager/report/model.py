@@ -5,6 +5,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from runmanager.tables.cells import brief, concise
 from runmanager.tables.notes import first_line_of_note
 
 MISSING = "none"
+NUM_COLORS = 6
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,20 @@ class PageAxis:
     def is_sampled(self) -> bool:
         """Whether the values come from a sample or a search, so that hardly any value occurs twice."""
         return bool(self.numbers)
+
+    @cached_property
+    def colors(self) -> list[str]:
+        """The CSS class of the color of each value; numbers are spread over a color ramp.
+
+        >>> PageAxis("lr", ["0.1", "0.2", "0.3"], [], True).colors
+        ['o0', 'o2', 'o5']
+        >>> PageAxis("optimizer", ["adam", "sgd"], [], False).colors
+        ['c0', 'c1']
+        """
+        codes, last = range(len(self.labels)), max(1, len(self.labels) - 1)
+        if self.is_ordered:
+            return [f"o{code * (NUM_COLORS - 1) // last}" for code in codes]
+        return [f"c{code % NUM_COLORS}" for code in codes]
 
     def number(self, index: int) -> float:
         """Return the value of a run as a number."""
@@ -91,12 +107,7 @@ class ReportData:
         """Whether the runs are a sample or a search, with too few pairs of settings to measure effects."""
         return self.answers.matters.is_searched
 
-    @property
-    def num_epochs(self) -> int:
-        """The number of epochs of all runs."""
-        return sum(len(run.epochs) for run in self.results)
-
-    @property
+    @cached_property
     def ranked(self) -> list[int]:
         """All runs: the runs in `order`, then the pruned runs by score, then the others."""
         rest = sorted({*range(len(self.results))} - {*self.order})
@@ -104,34 +115,25 @@ class ReportData:
         rest.sort(key=lambda index: keys[index] if math.isfinite(keys[index]) else math.inf)
         return [*self.order, *rest]
 
-    @property
-    def rated(self) -> list[int]:
-        """The runs in `ranked` that have a score: completed or pruned."""
-        return [index for index in self.ranked if math.isfinite(self.scores[index])]
-
-    @property
-    def goals(self) -> Sequence[Goal]:
-        """The goals; empty if there is only one goal."""
-        return self.ranking.goals if len(self.ranking.goals) > 1 else ()
-
     def prefers_larger(self, metric: str) -> bool:
         """Whether larger values of a metric are better: as its goal says, else as its name implies."""
         directions = {goal.metric.removeprefix(KEPT): goal.is_larger_better for goal in self.ranking.goals}
         return directions.get(metric, bool(is_larger_better(metric)))
 
-    @property
+    @cached_property
     def compared(self) -> list[PageAxis]:
         """The hyperparameters of completed runs with two or more values, without the repeat axes."""
-        return self.varying(self.order)
-
-    def varying(self, indices: Sequence[int]) -> list[PageAxis]:
-        """Return the hyperparameters with two or more values in these runs, without the repeat axes."""
         axes = [axis for axis in self.axes if axis.name not in self.ranking.repeats]
-        return [axis for axis in axes if len({axis.codes[index] for index in indices}) > 1]
+        return [axis for axis in axes if len({axis.codes[index] for index in self.order}) > 1]
 
-    def axis(self, name: str) -> PageAxis:
-        """Return the varying hyperparameter with this name or column."""
-        return next(axis for axis in self.axes if name in (axis.name, f"{axis.name} (hyperparameter)"))
+    @cached_property
+    def colored(self) -> PageAxis | None:
+        """The hyperparameter that colors the runs in all figures: the first with numbers or few values."""
+        return next((axis for axis in self.axes if axis.is_ordered or len(axis.labels) <= NUM_COLORS), None)
+
+    def color(self, index: int) -> str:
+        """Return the CSS class of a run's color."""
+        return self.colored.colors[self.colored.codes[index]] if self.colored else "c1"
 
 
 def report_data(

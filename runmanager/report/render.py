@@ -3,7 +3,6 @@
 import base64
 import hashlib
 import html
-import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -21,21 +20,14 @@ from runmanager.answers.compare import compare
 from runmanager.answers.differences import diff_of
 from runmanager.answers.sentences import statuses_in_words
 from runmanager.answers.show import show
-from runmanager.answers.usual_goals import companion
-from runmanager.answers.view import TIMES
 from runmanager.core import files
-from runmanager.core.experiment import read_runs
-from runmanager.core.goal import KEPT
-from runmanager.core.outcome import Status
 from runmanager.core.wording import counted, printable
 from runmanager.errors import InvalidArgumentError, StorageError
-from runmanager.report import charts, curves, search_text, sections, slices, text, timeline
-from runmanager.report.model import PageAxis, ReportData, report_data, runs_of_table
+from runmanager.report import curves, points, sections
+from runmanager.report.model import ReportData, report_data, runs_of_table
 from runmanager.report.page_data import page_data
-from runmanager.report.run_colors import NUM_COLORS, color_of, colored_axis
-from runmanager.report.svg import spaced
-from runmanager.tables.cells import aligned, cell, durations
-from runmanager.tables.columns import metrics_of
+from runmanager.report.timeline import attempts, timeline
+from runmanager.tables.cells import cell
 from runmanager.tables.loading import Paths, read_results
 from runmanager.tables.notes import first_line_of_note
 from runmanager.tables.roots import absolute_path, no_runs
@@ -49,13 +41,8 @@ else:
     _Path = type(Path())  # before Python 3.12, subclasses of Path itself do not work
 
 _SHARE = 20  # writing the page takes at most 1 / _SHARE of the time
-_LEAST_S = 2.0  # minimum time between two checks for changes
-_MOST_AXES = 8  # maximum number of panels of effects
-_MOST_ROWS = 1000  # maximum number of table rows in the file; the script adds further rows on demand
-_SCRIPTS = (
-    "where.js", "state.js", "address.js", "reading.js", "mini.js", "views.js",
-    "figures.js", "page.js",
-)  # fmt: skip
+_LEAST_S = 2.0  # minimum time between two updates
+_SCRIPTS = ("where", "state", "address", "reading", "mini", "views", "figures", "page")
 _ASSETS = Path(__file__).parent / "assets"
 
 
@@ -67,14 +54,8 @@ class WrittenReport(_Path):
 
     def _repr_html_(self) -> str:
         """Return a link relative to the notebook's folder, as its server serves only files in that folder."""
-        try:
-            relative = os.path.relpath(self)
-        # the errors if the file is on another drive, or the working directory was deleted
-        except (OSError, ValueError):
-            relative = os.fspath(self)
-        address = quote(relative.replace(os.sep, "/").encode("utf-8", "surrogateescape"))
-        name = html.escape(relative.encode("utf-8", "replace").decode())
-        return f'<a href="{address}" target="_blank" rel="noopener">{name}</a>'
+        name = html.escape(_relative(self, Path()).encode("utf-8", "replace").decode())
+        return f'<a href="{_address(self, Path())}" target="_blank" rel="noopener">{name}</a>'
 
 
 def write_report(
@@ -128,169 +109,124 @@ def write_page(
     seconds: float | None = None,
 ) -> WrittenReport:
     """Write a report, or the index of a root; with `seconds`, the page reloads itself after this time."""
-    if isinstance(path, str | os.PathLike) and len(folders := folders_of(Path(path))) > 1:
-        return _write_index(Path(path), folders, target, goal, repeats, base, seconds)
-    data, damaged = _read(path, goal, repeats, base)
-    return _write(target or files.REPORT, render(data, damaged, seconds))
 
+    def page_of(path: Paths | pd.DataFrame) -> tuple[ReportData, str]:
+        data, damaged = _read(path, goal, repeats)
+        if base is not None:
+            decides = str(data.goal) if data.order else None
+            against = show(compare(data.runs, None, decides, base=base, repeats=list(data.ranking.repeats)))
+            data = replace(data, against=against._repr_html_())
+        return data, render(data, damaged, seconds)
 
-def _write_index(
-    root: Path,
-    folders: Sequence[Path],
-    target: str | os.PathLike[str] | None,
-    goal: str | Sequence[str] | None,
-    repeats: str | Sequence[str] | None,
-    base: Mapping[str, Any] | None,
-    seconds: float | None,
-) -> WrittenReport:
-    """Write the page of each experiment, and the index of these pages."""
-    target = Path(target or root / "index.html")
-    pages, refused = {}, {}
-    for folder in folders:
-        if not read_runs(folder):
-            continue
-        try:
-            pages[folder / files.REPORT] = _read(folder, goal, repeats, base)
-        except InvalidArgumentError as error:  # its runs lack the metric
-            refused[folder.name] = error
-    if not pages:
-        raise next(iter(refused.values()), InvalidArgumentError(no_runs(root)))
-    if target.absolute() in [page.absolute() for page in pages]:
+    if not isinstance(path, str | os.PathLike) or len(folders := folders_of(Path(path))) < 2:  # noqa: PLR2004
+        return _write(Path(target or files.REPORT), page_of(path)[1])
+    target = Path(target or Path(path, "index.html"))
+    if target.absolute() in [(folder / files.REPORT).absolute() for folder in folders]:
         rule = f"{target} is the page of an experiment"
-        raise InvalidArgumentError([f"{rule}: write the index elsewhere, as {root / 'index.html'}"])
-    entries = []
-    for page, (data, damaged) in pages.items():
-        entry = _entry(data, is_over=seconds is None)
+        raise InvalidArgumentError([f"{rule}: write the index elsewhere, as {Path(path, 'index.html')}"])
+    entries: list[dict[str, Any]] = []
+    refused: list[InvalidArgumentError] = []
+    for folder in folders:
+        try:
+            data, page = page_of(folder)
+        except InvalidArgumentError as error:  # it has no runs, or they lack the metric
+            refused.append(error)
+            entries.append({"title": folder.name, "headline": str(error)})
+            continue
+        entries.append(_entry(data, is_over=seconds is None))
         with suppress(StorageError):  # the folder is read-only: the index has its verdict without a link
-            _write(page, render(data, damaged, seconds))
-            entry["address"] = _address(page, target)
-        entries.append(entry)
-    entries += [
-        {"title": printable(name), "headline": printable(str(error))} for name, error in refused.items()
-    ]
-    written = _template("index.html").render(
-        title=printable(root.resolve().name),
+            entries[-1]["address"] = _address(_write(folder / files.REPORT, page), target.parent)
+    if len(refused) == len(entries):
+        raise refused[0]
+    index = _template("index.html").render(
+        title=Path(path).resolve().name,
         count=counted(len(entries), "experiment"),
         entries=entries,
         seconds=seconds,
         style=(_ASSETS / "page.css").read_text(encoding="utf-8"),
         written=f"{datetime.now(tz=UTC):%Y-%m-%d %H:%M} UTC",
     )
-    return _write(target, written)
+    return _write(target, index)
 
 
-def _address(page: Path, target: Path) -> str:
-    """Return the address of a page in the index."""
+def _relative(page: Path, folder: Path) -> str:
+    """Return the path of a page relative to a folder, with slashes."""
     try:
-        relative = os.path.relpath(page, target.parent).replace(os.sep, "/")
-    except ValueError:  # on another drive
-        return page.absolute().as_uri()
-    return quote(relative.encode("utf-8", "surrogateescape"))
+        return os.path.relpath(page, folder).replace(os.sep, "/")
+    except (OSError, ValueError):  # the working directory was deleted, or the page is on another drive
+        return os.fspath(page)
+
+
+def _address(page: Path, folder: Path) -> str:
+    return quote(_relative(page, folder).encode("utf-8", "surrogateescape"))
 
 
 def _entry(data: ReportData, *, is_over: bool) -> dict[str, Any]:
     """Return what the index says about an experiment."""
-    goals = " and ".join(map(str, data.ranking.goals)) if data.order else ""
-    counts = statuses_in_words(run.status for run in data.results)
-    begun = sections.facts(data).get("begun", [])
-    facts = [
-        f"{counted(len(data.results), 'run')}: {counts}",
-        goals and f"goal {goals}",
-        *(f"begun {t}" for t in begun),
-    ]
-    return {
-        "title": data.title,
-        "note": first_line_of_note(data.note),
-        "headline": data.answers.headline,
-        "facts": [*filter(None, facts), *filter(None, [text.left_sentence(data.answers, is_over=is_over)])],
-    }
+    facts = [f"{counted(len(data.results), 'run')}: {statuses_in_words(run.status for run in data.results)}"]
+    if data.order:
+        facts.append(f"goal {' and '.join(map(str, data.ranking.goals))}")
+    if left := sections.left(data.answers, is_over=is_over):
+        facts.append(left)
+    note = first_line_of_note(data.note)
+    return {"title": data.title, "note": note, "headline": data.answers.headline, "facts": facts}
 
 
-def _write(target: str | os.PathLike[str], page: str) -> WrittenReport:
-    files.write_file(Path(target), page.encode("utf-8", "backslashreplace"))
+def _write(target: Path, page: str) -> WrittenReport:
+    files.write_file(target, page.encode("utf-8", "backslashreplace"))
     return WrittenReport(target)
 
 
 def _read(
-    path: Paths | pd.DataFrame,
-    goal: str | Sequence[str] | None,
-    repeats: str | Sequence[str] | None,
-    base: Mapping[str, Any] | None,
+    path: Paths | pd.DataFrame, goal: str | Sequence[str] | None, repeats: str | Sequence[str] | None
 ) -> tuple[ReportData, Sequence[str]]:
     """Read the data of a page, and messages about damaged files."""
-    damaged: Sequence[str] = ()
     if isinstance(path, pd.DataFrame):
-        data = report_data("results", runs_of_table(path), goal, repeats, attrs=path.attrs)
-    else:
-        data, damaged = _read_folders(path, goal, repeats)
-    if base is not None:
-        decides = str(data.goal) if data.order else None
-        against = show(compare(data.runs, None, decides, base=base, repeats=list(data.ranking.repeats)))
-        data = replace(data, against=against._repr_html_())
-    return data, damaged
-
-
-def _read_folders(
-    path: Paths, goal: str | Sequence[str] | None, repeats: str | Sequence[str] | None
-) -> tuple[ReportData, Sequence[str]]:
+        return report_data("results", runs_of_table(path), goal, repeats, attrs=path.attrs), ()
     results, damaged = read_results(path)
-    experiments = dict(results)
-    if not any(experiments.values()):
-        raise InvalidArgumentError(
-            no_runs(path) if isinstance(path, str | os.PathLike) else "no runs under these paths"
-        )
-    is_one = isinstance(path, str | os.PathLike)
-    title = " and ".join(experiments)
-    data = report_data(printable(title), experiments, goal, repeats)
-    first, *others = [(name, runs) for name, runs in experiments.items() if runs]
-    if not is_one and others:
-        sides = [(printable(first[0]), printable(other[0]), diff_of(first, other)) for other in others]
+    experiments = {name: runs for name, runs in results if runs}
+    if not experiments:
+        where = path if isinstance(path, str | os.PathLike) else "these paths"
+        raise InvalidArgumentError(no_runs(where))
+    data = report_data(" and ".join(experiments), experiments, goal, repeats)
+    if not isinstance(path, str | os.PathLike):
+        first, *others = experiments.items()
+        sides = [(first[0], other[0], diff_of(first, other)) for other in others]
         data = replace(data, differences=sides)
     return data, damaged
 
 
 def render(data: ReportData, damaged: Sequence[str] = (), seconds: float | None = None) -> str:
     """Return the HTML page of a report."""
-    colored = colored_axis(data.axes)
-    busy = timeline.attempts(data.results)
-    table = _table(data)
+    busy = attempts(data.results)
+    table = sections.table_of_runs(data)
     now = datetime.now(tz=UTC)
-    script = "\n".join((_ASSETS / name).read_text(encoding="utf-8") for name in _SCRIPTS)
+    script = "\n".join((_ASSETS / f"{name}.js").read_text(encoding="utf-8") for name in _SCRIPTS)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return _template("page.html").render(
         data=data,
         answers=data.answers,
-        text=text,
+        sections=sections,
         is_many=len(data.results) > curves.MANY,
         style=(_ASSETS / "page.css").read_text(encoding="utf-8"),
         script=script,
-        policy=f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'",
-        cards=sections.cards(data),
-        settings=sections.settings(data),
+        policy=f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'",
         table=table,
-        page_data=page_data(data, table, _metrics_of_curves(data), colored),
-        columns_css=_columns_css(table),
+        page_data=page_data(data, [(name, kind) for name, kind, *_ in table["columns"]]),
         note=_markdown(data.note),
-        legend=_legend(colored, [i for i, run in enumerate(data.results) if run.epochs]) if colored else [],
-        landscape=slices.two_axes(data),
-        dots=_legend(colored, data.rated) if colored else [],
-        history=slices.best_so_far(data, busy, colored) if data.is_searched else None,
-        legend_name=colored.name if colored else "",
-        curves=_curves(data, colored),
-        curves_key=curves.key(data, _metrics(data)[0], colored) if _metrics(data) else [],
-        effects=_effects(data, colored),
-        timeline=timeline.timeline(busy, colored),
-        causes=sections.causes(data),
-        shared=text.shared_sentence(data),
-        basis=text.basis(data),
-        left=text.left_sentence(data.answers, is_over=seconds is None and not data.is_foreign),
-        differences=data.differences,
+        effects=points.effect_figures(data),
+        history=points.best_so_far(data, busy) if data.is_searched else None,
+        curves=curves.learning(data),
+        legend=sections.legend(data, [index for index, run in enumerate(data.results) if run.epochs]),
+        timeline=timeline(busy, data),
+        facts=sections.facts(data, busy),
+        left=sections.left(data.answers, is_over=seconds is None and not data.is_foreign),
         seconds=seconds,
-        number=cell,
-        facts=sections.facts(data),
+        cell=cell,
+        counted=counted,
         written=f"{now:%Y-%m-%d %H:%M} UTC",
         written_s=int(now.timestamp()),
-        damaged=[printable(problem) for problem in damaged],
+        damaged=damaged,
     )
 
 
@@ -302,12 +238,12 @@ def _template(name: str) -> "Template":
     loader = FileSystemLoader(_ASSETS)
     environment = Environment(
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
-        finalize=_written,
+        finalize=_printable,
     )  # fmt: skip
     return environment.get_template(name)
 
 
-def _written(value: Any) -> Any:
+def _printable(value: Any) -> Any:
     """Escape control characters in every text that the template writes."""
     if not isinstance(value, str) or hasattr(value, "__html__"):
         return value
@@ -320,116 +256,12 @@ def _markdown(note: str) -> str:
 
     parser = MarkdownIt("commonmark", {"html": False}).disable(["image", "entity"])
     parser.validateLink = lambda url: url.lower().startswith(("http://", "https://"))  # type: ignore[method-assign]
-    tokens = parser.parse("\n".join(map(printable, note.split("\n"))))
+    tokens = parser.parse(_printable(note))
     for token in tokens:
         token.tag = "h2" if token.type.startswith("heading") else token.tag  # the page has its h1
         for child in token.children or ():
             child.attrs.pop("title", None)  # it may have control characters, as character references
     return str(parser.renderer.render(tokens, parser.options, {}))
-
-
-def _table(data: ReportData) -> dict[str, Any]:
-    """Return the table of runs: columns of varying hyperparameters and results, rows from best to worst."""
-    runs = data.runs
-    goals = [goal.metric for goal in data.goals if goal.metric != data.ranking.goal.metric]
-    others = list(dict.fromkeys([*goals, *_metrics(data)[1:]]))
-    names = ["status"] if len(set(runs["status"])) > 1 else []
-    numbers = ["epochs"] if len(set(runs["epochs"])) > 1 else []
-    times = [name for name in ("epoch duration", "run duration") if not runs[name].isna().all()]
-    numbers, times = (
-        [name for name in names if name not in (data.goal.metric, *goals)] for names in (numbers, times)
-    )
-    has_numbers = not runs[data.ranking.goal.metric].isna().all()
-    columns = [("run", "text"), *[(data.goal.metric, "number")] * has_numbers]
-    columns += [(axis.name, "number" if axis.is_ordered else "text") for axis in data.axes]
-    columns += [(name, "number") for name in (*others, *numbers, *times)] + [(name, "text") for name in names]
-    shares, listed = _shares(data), data.ranked[:_MOST_ROWS]
-    write = {name: durations if name in times else aligned for name in (*others, *numbers, *times)}
-    score, *measured = (
-        written([v if math.isfinite(v) else math.nan for v in map(float, runs[name].iloc[listed])])
-        for name, written in ((data.ranking.goal.metric, aligned), *write.items())
-    )
-    rows = []
-    for position, index in enumerate(listed):
-        cells: list[tuple[str, float | None]] = [(data.names[index], None)]
-        cells += [(score[position], shares.get(index))] * has_numbers
-        cells += [(axis.labels[axis.codes[index]], None) for axis in data.axes]
-        cells += [(column[position], None) for column in measured]
-        cells += [(str(runs[name].iloc[index]), None) for name in names]
-        rows.append({"index": index, "cells": cells})
-    essential = {0, 1, *range(2, 2 + min(6, len(data.axes)))}
-    lasts = [*others[: len(goals) or 1], *times[-1:], *names]
-    lasts += numbers if Status.PRUNED in data.answers.counts else []  # their scores are of different epochs
-    essential |= {number for number, (name, _) in enumerate(columns) if name in lasts}
-    narrow = {0, 1, *range(2, 2 + min(2, len(data.axes)))}
-    return {"columns": columns, "rows": rows, "essential": essential, "narrow": narrow}
-
-
-def _columns_css(table: dict[str, Any]) -> str:
-    """Return the CSS rules that hide inessential columns of the table; a phone hides more columns."""
-    numbers = range(len(table["columns"]))
-
-    def hidden(kept: set[int]) -> str:
-        chosen = ",".join(f":nth-child({number + 1})" for number in numbers if number not in kept)
-        return f"#runs:not(.all) :is(th,td):is({chosen}){{display:none}}" if chosen else ""
-
-    return f"{hidden(table['essential'])}@media (max-width:640px){{{hidden(table['narrow'])}}}"
-
-
-def _shares(data: ReportData) -> dict[int, float]:
-    """Return the position of each score on a scale from the worst (0) to the best (100)."""
-    if not data.order:
-        return {}
-    scores = sorted((data.scores[i] for i in data.order), reverse=data.goal.is_larger_better)
-    best, worst = scores[0], scores[-1]
-    return {i: 100 * abs(data.scores[i] - worst) / (abs(best - worst) or 1) for i in data.order}
-
-
-def _legend(colored: PageAxis, runs: Sequence[int]) -> list[tuple[str, str]]:
-    """Return the (value, color) pairs of these runs for the legend; of many values, only some are returned."""
-    codes = sorted({colored.codes[index] for index in runs})
-    return [(colored.labels[code], color_of(colored, code)) for code in spaced(codes, NUM_COLORS)]
-
-
-def _metrics(data: ReportData) -> list[str]:
-    """Return the metric and its companions: the matching loss or accuracy, and the metrics on training data."""
-    metric = data.ranking.metric
-    names = [metric, companion(metric, metrics_of(data.runs))]
-    names += ["accuracy"] if metric.endswith(("accuracy", "loss")) else []
-    runs = data.runs
-    return [name for name in dict.fromkeys([*names, "loss"]) if name in runs and not runs[name].isna().all()]
-
-
-def _metrics_of_curves(data: ReportData) -> list[str]:
-    """Return the goals, except durations; with a single goal, also its companion."""
-    goals = [goal.metric.removeprefix(KEPT) for goal in data.goals if goal.metric not in TIMES]
-    return goals if len(goals) > 1 else _metrics(data)[:2]
-
-
-def _curves(data: ReportData, colored: PageAxis | None) -> list[dict[str, str]]:
-    """Return the learning curves of the metric and its companion, each with a sentence."""
-    if max(len(run.epochs) for run in data.results) < 2:  # noqa: PLR2004 - a curve needs two
-        return []
-    figures = []
-    for number, metric in enumerate(_metrics_of_curves(data)):
-        words = text.curves_sentence(data, metric)
-        records = (record for run in data.results for record in run.epochs)
-        if any(math.isfinite(record.metrics.get(metric, math.nan)) for record in records):
-            if outside := curves.num_outside(data, metric):
-                words += f" {counted(outside, 'curve')} {'leaves' if outside == 1 else 'leave'} the frame."
-            figure = curves.curves(data, metric, colored, words, f"curves-{number}")
-            figures.append({"name": metric, "figure": figure, "words": words})
-    return figures
-
-
-def _effects(data: ReportData, colored: PageAxis | None) -> list[dict[str, Any]]:
-    effects = []
-    for number, axis in enumerate(data.compared[:_MOST_AXES]):
-        words = search_text.range_sentence(data, axis) if data.is_searched else text.effect_sentence(data, axis)
-        draw = slices.one_axis if axis.is_sampled else charts.effect
-        figure = draw(data, axis, words, f"effect-{number}", colored)
-        effects.append({"name": axis.name, "figure": figure, "words": words})
-    return effects
 
 
 def watch_runs(
@@ -447,7 +279,8 @@ def watch_runs(
     try:
         while True:
             started = time.monotonic()
-            now = _state(path)
+            results, _ = read_results(path)
+            now = [(name, run.folder.id, run.status, run.journals) for name, runs in results for run in runs]
             if now != before:
                 page = write_page(path, target, goal, repeats, base, seconds=interval)
             if before is None:
@@ -458,9 +291,3 @@ def watch_runs(
     except KeyboardInterrupt:
         page = write_page(path, target, goal, repeats, base)
         say(f"{absolute_path(page)} is written for the last time")
-
-
-def _state(path: Paths) -> list[Any]:
-    """Return a value that differs from earlier values if any run has changed."""
-    results, _ = read_results(path)
-    return [(name, run.folder.id, run.status, run.journals) for name, runs in results for run in runs]

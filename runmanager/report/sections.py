@@ -1,120 +1,245 @@
-"""The lists and tables of a report: key numbers, settings, failures, environment."""
+"""The sentences, lists and tables of a report; the template of the page places them."""
 
-import shlex
+import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from runmanager.answers.answers import INTERVAL, REPEATS, columns_of_numbers
+from runmanager.answers.answers import INTERVAL, REPEATS, Answers, columns_of_numbers
+from runmanager.answers.conclusion import cli_command
+from runmanager.answers.contest import EQUAL, UNDECIDED
 from runmanager.answers.failures import failures
+from runmanager.answers.ranking import is_same
+from runmanager.answers.sentences import capital, left_to_execute
+from runmanager.answers.verdict_sentence import two_digits
+from runmanager.answers.view import TIMES
 from runmanager.core import files
+from runmanager.core.goal import KEPT
 from runmanager.core.outcome import Status
-from runmanager.core.wording import counted, printable
-from runmanager.report import text
+from runmanager.core.wording import counted, listed
+from runmanager.report.curves import metrics
 from runmanager.report.model import ReportData
-from runmanager.tables.cells import aligned, cell, duration, join
+from runmanager.report.timeline import Busy
+from runmanager.tables.cells import aligned, cell, duration, durations, join
 
 _MOST_NAMED = 12  # maximum number of runs named per cause
+_MOST_VALUES = 4  # maximum number of values in a sentence
 _MOST_SETTINGS = 10  # maximum number of rows in the table of settings
+_MOST_ROWS = 1000  # maximum number of table rows in the file; the script adds further rows on demand
+_MOST_IN_LEGEND = 12  # maximum number of values that a legend names one by one
 _LAST_LINES = 15  # number of lines from an error.log
 _FACTS = {"command": "command", "commit": "commit", "machine": "host"}  # name -> key in a run's first line
 
 
-def cards(data: ReportData) -> list[tuple[str, str]]:
-    """Return the key numbers of the report as (name, value) pairs."""
+def basis(data: ReportData) -> str:
+    """Say which value of a run counts, which direction is better, and how often the verdict is wrong."""
+    answers, metric = data.answers, data.goal.metric
+    if len(answers.settings) < 2:  # noqa: PLR2004 - a comparison needs two
+        return ""
+    which = metric if metric.startswith((KEPT, "best ")) else f"last {metric}"
+    text = f"The {which} of each run counts, {'higher' if data.goal.is_larger_better else 'lower'} is better."
+    if answers.has_verdict:
+        text += f" In at most {100 * answers.decision.error:g} of 100 experiments is the verdict wrong."
+    return text
+
+
+def left(answers: Answers, *, is_over: bool) -> str:
+    """Say how many runs may still get a result; "" if there is no such run."""
+    number = sum(number for word, number in answers.counts.items() if Status(word).is_open)
+    if not number:
+        return ""
+    is_stopped = is_over and not any(Status(word).is_in_progress for word in answers.counts)
+    step = "; start the same command again to execute them" if is_stopped else ""
+    return f"{left_to_execute(number, len(answers.runs))}{step}"
+
+
+def cards(data: ReportData) -> dict[str, str]:
+    """Return the key numbers of the report: the runs by status, their epochs and their time."""
     counts, number = data.answers.counts, len(data.results)
     completed = counts.get(Status.COMPLETED, 0)
-    cards = [("run" if number == 1 else "runs", f"{number:,}")]
+    cards = {"run" if number == 1 else "runs": f"{number:,}"}
     if completed < number:
-        cards = [("completed", f"{completed:,} of {number:,}")]
-        cards += [(word, f"{count:,}") for word, count in counts.items() if word != Status.COMPLETED]
-    if not (epochs := data.num_epochs):
-        return cards
-    time = ("run time", duration(float(data.runs["run duration"].sum())))
-    return [*cards, ("epoch" if epochs == 1 else "epochs", f"{epochs:,}"), time]
+        cards = {Status.COMPLETED: f"{completed:,} of {number:,}"}
+        cards |= {word: f"{count:,}" for word, count in counts.items() if word != Status.COMPLETED}
+    if epochs := sum(len(run.epochs) for run in data.results):
+        cards["epoch" if epochs == 1 else "epochs"] = f"{epochs:,}"
+        cards["run time"] = duration(float(data.runs["run duration"].sum()))
+    return cards
 
 
 def settings(data: ReportData) -> dict[str, Any] | None:
     """Return the table of repeated settings, or of the Pareto front, the best first; else None."""
     ranking, has_front = data.ranking, len(data.ranking.goals) > 1
-    if not (ranking.repeats or has_front):
+    which = ranking.settings if ranking.repeats else ranking.first
+    if not (ranking.repeats or has_front) or len(which) < 2:  # noqa: PLR2004 - a comparison needs two
         return None
-    listed = ranking.settings if ranking.repeats else ranking.first
-    if len(listed) < 2:  # noqa: PLR2004 - a comparison needs two
-        return None
-    best = listed[: _MOST_SETTINGS if len(listed) > _MOST_SETTINGS + 1 else None]
-    names = [axis.name for axis in data.axes if axis.name in best[0].params]
+    best = which[: _MOST_SETTINGS if len(which) > _MOST_SETTINGS + 1 else None]
     numbers = columns_of_numbers(ranking, best)
-    mean = "mean " if ranking.repeats else ""
-    goals = {each.metric: f"{mean}{each.metric}" for each in ranking.goals}
-    texts = [] if ranking.repeats else [("run", [data.names[setting.rows[0]] for setting in best])]
-    texts += [(name, [data.axis(name).label(setting.params[name]) for setting in best]) for name in names]
-    texts += [(title, aligned(numbers[name])) for name, title in goals.items()]
+    columns: dict[str, tuple[str, Sequence[Any]]] = {}  # heading -> kind, cells
+    if not ranking.repeats:
+        columns["run"] = ("text", [data.names[setting.rows[0]] for setting in best])
+    for axis in data.axes:
+        if axis.name in best[0].params:
+            labels = [axis.labels[axis.codes[setting.rows[0]]] for setting in best]
+            columns[axis.name] = ("number" if axis.is_ordered else "text", labels)
+    for goal in ranking.goals:
+        title = f"mean {goal.metric}" if ranking.repeats else goal.metric
+        columns[title] = ("number", aligned(numbers[goal.metric]))
+    caption = [f"The best {len(best)} of {counted(len(which), ranking.noun)}" if len(best) < len(which) else ""]
     if ranking.repeats:
-        behind = [text.behind(data, rank) for rank in range(len(best))]
-        texts += [("behind the first", behind), *((name, numbers[name]) for name in (INTERVAL, REPEATS))]
-    if ranking.repeats and has_front:
-        front = [setting.rows for setting in ranking.front]
-        texts.append(("Pareto front", ["yes" if setting.rows in front else "" for setting in best]))
-    right = [*(name for name in names if data.axis(name).is_ordered), *goals.values()]
-    which = "The Pareto front"
-    if ranking.repeats:
-        which = f"{'The' if len(best) == len(listed) else f'The first {len(best)}'} settings by their mean"
-    some = ""
-    if len(best) < len(listed) and not ranking.repeats:
-        some = f"{len(best)} of {counted(len(listed), ranking.noun)}"
+        columns["behind the first"] = ("text", [_behind(data, rank) for rank in range(len(best))])
+        columns |= {name: ("text", numbers[name]) for name in (INTERVAL, REPEATS)}
+        if has_front:
+            front = [setting.rows for setting in ranking.front]
+            columns["Pareto front"] = ("text", ["yes" if setting.rows in front else "" for setting in best])
+    else:
+        caption.append("The Pareto front")
+    caption += [ranking.count, data.answers.scope]
     return {
-        "caption": "; ".join(filter(None, [which, some, ranking.count, data.answers.scope])),
-        "columns": [(name, "number" if name in right else "text") for name, _ in texts],
-        "rows": list(zip(*(cells for _, cells in texts), strict=True)),
+        "caption": "; ".join(filter(None, caption)),
+        "columns": [(name, kind) for name, (kind, _) in columns.items()],
+        "rows": list(zip(*(cells for _, cells in columns.values()), strict=True)),
     }
 
 
-def causes(data: ReportData) -> list[dict[str, Any]]:
+def _behind(data: ReportData, rank: int) -> str:
+    """Return the distance of a setting to the leading setting, and whether this distance may be chance."""
+    ranking = data.ranking
+    best, setting = ranking.settings[0], ranking.settings[rank]
+    if not rank:
+        return ""
+    if why_below := ranking.why_below(setting):
+        return f"{why_below}: ranks below"
+    if is_same(best.mean, setting.mean):
+        return "the same mean"
+    verdict = data.answers.verdict
+    state = verdict.states.get(rank, UNDECIDED)
+    chance = {UNDECIDED: ", may be chance", EQUAL: f", equal within {cell(verdict.margin)}"}.get(state, "")
+    return f"{two_digits(best.mean - setting.mean)}{chance}"
+
+
+def order(data: ReportData) -> str:
+    """Return a sentence on the order of the table of runs; "" if there is no order."""
+    ranking = data.ranking
+    if not data.order or len(data.results) == 1:
+        return ""
+    count = f"{counted(len(data.results), 'run')}; {ranking.count}" if ranking.repeats else ranking.count
+    first = "those of the leading setting first" if ranking.repeats else f"the best first by {data.goal.metric}"
+    return f"{capital(count)}, {first}."
+
+
+def table_of_runs(data: ReportData) -> dict[str, Any]:
+    """Return the table of runs: columns of varying hyperparameters and results, rows from best to worst.
+
+    A column is (name, kind, cells, where it is hidden at first).
+    """
+    runs, metric, rows = data.runs, data.goal.metric, data.ranked[:_MOST_ROWS]
+    columns = [("run", "text", [data.names[index] for index in rows], "")]
+    if not runs[metric].isna().all():
+        columns.append((metric, "number", _numbers(data, metric, rows), ""))
+    for number, axis in enumerate(data.axes):
+        hidden = "" if number < 2 else "phone" if number < 6 else "everywhere"  # noqa: PLR2004 - as many fit
+        labels = [axis.labels[axis.codes[index]] for index in rows]
+        columns.append((axis.name, "number" if axis.is_ordered else "text", labels, hidden))
+    goals = [goal.metric for goal in data.ranking.goals[1:]]
+    others = list(dict.fromkeys([*goals, *metrics(data)[1:]]))
+    times = [name for name in ("epoch duration", "run duration") if not runs[name].isna().all()]
+    essential = [*others[: len(goals) or 1], *times[-1:]]
+    if Status.PRUNED in data.answers.counts:
+        essential.append("epochs")  # the scores are of different epochs
+    varying = [name for name in ("epochs", "status") if len(set(runs[name])) > 1]
+    for name in dict.fromkeys([*others, *varying, *times]):
+        if name not in (metric, "status"):
+            hidden = "phone" if name in essential else "everywhere"
+            columns.append((name, "number", _numbers(data, name, rows), hidden))
+    if "status" in varying:
+        columns.append(("status", "text", [str(runs["status"].iloc[index]) for index in rows], "phone"))
+    scores = {index: data.goal.sign * data.scores[index] for index in data.order}
+    worst, best = min(scores.values(), default=0.0), max(scores.values(), default=0.0)
+    shares = {index: 100 * (score - worst) / (best - worst or 1) for index, score in scores.items()}
+    cells = zip(*(cells for _, _, cells, _ in columns), strict=True)
+    return {
+        "columns": columns,
+        "rows": [(index, shares.get(index), row) for index, row in zip(rows, cells, strict=True)],
+    }
+
+
+def _numbers(data: ReportData, name: str, rows: list[int]) -> list[str]:
+    values = [float(value) for value in data.runs[name].iloc[rows]]
+    write = durations if name in TIMES else aligned
+    return write([value if math.isfinite(value) else math.nan for value in values])
+
+
+def shared(data: ReportData) -> str:
+    """Return a sentence on the varying hyperparameters that all completed runs share, "" if there are none."""
+    same = [axis for axis in data.axes if len({axis.codes[index] for index in data.order}) == 1]
+    values = listed((f"{axis.name}={axis.labels[axis.codes[data.order[0]]]}" for axis in same), _MOST_VALUES)
+    is_said = same and len(data.order) > 1
+    return f"All completed runs have {values}; other values are not compared." if is_said else ""
+
+
+def legend(data: ReportData, runs: Sequence[int]) -> list[tuple[str, str]]:
+    """Return the (value, color) pairs of these runs; of many numbers, the range of each color."""
+    axis = data.colored
+    if axis is None:
+        return []
+    codes = sorted({axis.codes[index] for index in runs})
+    pairs = [(axis.labels[code], axis.colors[code]) for code in codes]
+    if len(pairs) <= _MOST_IN_LEGEND:
+        return pairs
+    ranges: dict[str, list[str]] = {}
+    for label, color in pairs:
+        ranges.setdefault(color, []).append(label)
+    return [(" to ".join(dict.fromkeys([labels[0], labels[-1]])), color) for color, labels in ranges.items()]
+
+
+def causes(data: ReportData) -> list[dict[str, str]]:
     """Return the causes of missing results, each with its runs, the next step and the end of a log."""
     causes = []
     for failure in failures(data.runs, repeats=data.ranking.repeats):
         first = data.results[failure.rows[0]]
-        named = ", ".join(data.names[index] for index in failure.rows[:_MOST_NAMED])
-        more = f" and {len(failure.rows) - _MOST_NAMED} more" if len(failure.rows) > _MOST_NAMED else ""
-        run = f"{files.for_people(first.folder.path.parent)}/{first.folder.number}"
-        show = f"runmanager show {shlex.quote(run)}"
+        show = cli_command("show", f"{files.for_people(first.folder.path.parent)}/{first.folder.number}")
+        names = [data.names[index] for index in failure.rows]
         causes.append(
             {
                 "status": failure.status,
                 "error": failure.cause or "no cause is recorded",
                 "which": failure.runs,
-                "runs": named + more if len(failure.rows) > 1 else "",
-                "next": "" if data.is_foreign else failure.next_step(printable(show)),
-                "log": "\n".join(map(printable, first.error_log_tail(_LAST_LINES))),
+                "runs": listed(names, _MOST_NAMED) if len(names) > 1 else "",
+                "next": "" if data.is_foreign else failure.next_step(show),
+                "log": "\n".join(first.error_log_tail(_LAST_LINES)),
             }
         )
     return causes
 
 
-def facts(data: ReportData) -> dict[str, list[str]]:
+def facts(data: ReportData, busy: Sequence[Busy]) -> dict[str, str]:
     """Return the environment of the runs; if runs differ in a fact, each value has its number of runs."""
     starts = [run.start for run in data.results if run.start]
     counters: dict[str, Counter[str]] = {}
     for start in starts:
         versions = start.get("versions")
-        facts = {name: start.get(key) for name, key in _FACTS.items()}
-        facts |= {"device": join(dict.fromkeys(str(start.get(n) or "") for n in ("device", "device_name")))}
+        device = join(dict.fromkeys(str(start.get(key) or "") for key in ("device", "device_name")))
+        facts = {**{name: start.get(key) for name, key in _FACTS.items()}, "device": device}
         facts |= versions if isinstance(versions, Mapping) else {}
         for name, value in facts.items():
             if value not in (None, ""):
-                counters.setdefault(name, Counter())[printable(str(value))] += 1
-    listed: dict[str, list[str]] = {}
-    for name, counts in counters.items():
-        values = counts.most_common(6)
-        listed[name] = [v if len(counts) == 1 else f"{v} ({counted(number, 'run')})" for v, number in values]
+                counters.setdefault(name, Counter())[str(value)] += 1
+    texts = {
+        name: ", ".join(
+            value if len(counts) == 1 else f"{value} ({counted(number, 'run')})"
+            for value, number in counts.most_common(6)
+        )
+        for name, counts in counters.items()
+    }
     walls = [start["t_wall"] for start in starts if isinstance(start.get("t_wall"), (int, float))]
+    walls += [attempt.begin for attempt in busy]  # also of earlier attempts
     if walls:
-        moments = (datetime.fromtimestamp(wall, tz=UTC) for wall in (min(walls), max(walls)))
-        minutes = dict.fromkeys(f"{moment:%Y-%m-%d %H:%M}" for moment in moments)
-        listed["begun"] = [f"{' to '.join(minutes)} UTC"]
+        ends = (datetime.fromtimestamp(wall, tz=UTC) for wall in (min(walls), max(walls)))
+        texts["begun"] = f"{' to '.join(dict.fromkeys(f'{end:%Y-%m-%d %H:%M}' for end in ends))} UTC"
     varying = {axis.name for axis in data.axes}
-    params = data.results[0].folder.params.items()
-    same = [f"{name} {cell(value)}" for name, value in params if name not in varying]
-    return {**listed, "the same in all runs": same} if same else listed
+    same = [(name, cell(value)) for name, value in data.results[0].folder.params.items() if name not in varying]
+    if same:
+        texts["the same in all runs"] = ", ".join(f"{name} {value}" for name, value in same)
+    return texts

@@ -2,7 +2,8 @@
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 from xml.etree import ElementTree as ET
 
 from runmanager.core.wording import printable
@@ -13,6 +14,8 @@ LEFT, RIGHT, TOP, BOTTOM = 44, 10, 10, 32
 _LARGEST = 1e300  # larger numbers are outside the figure
 _LETTER = 6.2  # average width of a letter in a label
 _DECADES = 100  # minimum ratio of the largest to the smallest number for a logarithmic axis
+_MOST_DOTS = 1500  # maximum number of dots per value
+_ROOM = 0.03  # margin at both ends of an axis, as a share of the range
 
 
 class Scale:
@@ -32,6 +35,8 @@ class Scale:
     def __call__(self, value: float) -> float:
         """Return the position of a number."""
         low, high = self._map(self.low), self._map(self.high)
+        if self.is_logarithmic:  # a number without a logarithm is outside the frame
+            value = max(value, self.low / 10 or self.low)
         share = (self._map(value) - low) / (high - low)
         return self._start + share * (self._end - self._start)
 
@@ -72,32 +77,38 @@ class Figure:
         name: str,
         title: str,
         words: str,
-        width: int = WIDTH,
-        height: int = HEIGHT,
-        bottom: int = BOTTOM,
+        size: tuple[int, int] = (WIDTH, HEIGHT),
         right: int = RIGHT,
-        facts: Mapping[str, object] | None = None,
+        **facts: object,
     ) -> None:
-        described = {"role": "img", "aria-labelledby": f"{name}-title {name}-words"}
-        data = {f"data-{key}": printable(str(value)) for key, value in (facts or {}).items()}
-        attributes = {"viewBox": f"0 0 {width} {height}", **described, "class": "figure", **data}
-        self._root = ET.Element("svg", attributes)
-        ET.SubElement(self._root, "title", id=f"{name}-title").text = printable(title)
+        self.width, self.height = size
+        self.end = self.width - right
+        described = {"role": "img", "aria-label": printable(title), "aria-describedby": f"{name}-words"}
+        data = {f"data-{key}": printable(str(value)) for key, value in facts.items()}
+        box = {"viewBox": f"0 0 {self.width} {self.height}", "class": "figure", "id": name}
+        self._root = ET.Element("svg", {**box, **described, **data})
         ET.SubElement(self._root, "desc", id=f"{name}-words").text = printable(words)
         clip = ET.SubElement(ET.SubElement(self._root, "clipPath", id=f"{name}-clip"), "rect")
         clip.attrib |= {
             "x": f"{LEFT - 6}", "y": f"{TOP - 6}",  # room for half a dot and its ring
-            "width": f"{width - LEFT - right + 12}", "height": f"{height - TOP - bottom + 12}",
+            "width": f"{self.end - LEFT + 12}", "height": f"{self.height - TOP - BOTTOM + 12}",
         }  # fmt: skip
         self._back = ET.SubElement(self._root, "g")
-        self._scale = ET.SubElement(self._root, "g", {"class": "scale"})
         self._marks = ET.SubElement(self._root, "g", {"clip-path": f"url(#{name}-clip)"})
-        self.width, self.height, self.right = width, height, right
 
     def path(self, d: str, kind: str, **attributes: str) -> None:
         """Draw a path in the foreground, for one run or several runs."""
         dashed = {name.replace("_", "-"): value for name, value in attributes.items()}
         ET.SubElement(self._marks, "path", {"d": d, "class": kind, **dashed})
+
+    def dots(self, dots: Sequence[tuple[float, float, int]], kind_of: Callable[[int], str]) -> None:
+        """Draw one dot per run; each dot is (x, y, index), and all dots of a kind form one path."""
+        groups: dict[str, list[tuple[float, float, int]]] = {}
+        for dot in spaced(dots, _MOST_DOTS):
+            groups.setdefault(kind_of(dot[2]), []).append(dot)
+        for kind, group in groups.items():
+            d = "".join(f"M{x:.1f} {y:.1f}h0" for x, y, _ in group)
+            self.path(d, f"dots {kind}", data_runs=" ".join(str(index) for _, _, index in group))
 
     def line(self, x1: float, y1: float, x2: float, y2: float, kind: str) -> None:
         """Draw a straight line behind the runs."""
@@ -108,23 +119,18 @@ class Figure:
         position = {"x": f"{x:.1f}", "y": f"{y:.1f}", "class": kind, "text-anchor": anchor}
         ET.SubElement(self._root, "text", position).text = printable(words)
 
-    def axes(self, x: Scale | None, y: Scale, x_name: str) -> None:
-        """Draw the grid lines and numbers of the y-axis, and label the x-axis."""
-        end = self.width - self.right
+    def axes(self, x: Scale | None, y: Scale, x_name: str, *, is_whole: bool = False) -> None:
+        """Draw the grid lines and numbers of the y-axis, and name and number the x-axis."""
         for tick in y.ticks():
-            ET.SubElement(self._scale, "path", {"d": f"M{LEFT} {y(tick):.1f}H{end}", "class": "grid"})
-            label = {"x": f"{LEFT - 6}", "y": f"{y(tick) + 4:.1f}", "class": "tick", "text-anchor": "end"}
-            ET.SubElement(self._scale, "text", label).text = cell(tick)
+            self.line(LEFT, y(tick), self.end, y(tick), "grid")
+            self.text(LEFT - 6, y(tick) + 4, cell(tick), anchor="end")
         if x:
-            for tick in filter(float.is_integer, x.ticks()):
-                label = {"x": f"{x(tick):.1f}", "y": f"{self.height - BOTTOM + 15}"}
-                ET.SubElement(
-                    self._scale, "text", {**label, "class": "tick", "text-anchor": "middle"}
-                ).text = cell(int(tick))
-        self.text((LEFT + end) / 2, self.height - 3, x_name, "name")
+            for tick in filter(float.is_integer, x.ticks(4)) if is_whole else x.ticks(4):
+                self.text(x(tick), self.height - BOTTOM + 15, cell(tick))
+        self.text((LEFT + self.end) / 2, self.height - 3, x_name, "name")
 
     def __str__(self) -> str:
-        return ET.tostring(self._root, encoding="unicode", short_empty_elements=True)
+        return ET.tostring(self._root, encoding="unicode")
 
 
 def range_of(values: Sequence[float], kept: Sequence[float]) -> tuple[float, float]:
@@ -135,22 +141,15 @@ def range_of(values: Sequence[float], kept: Sequence[float]) -> tuple[float, flo
     return min([low, *kept]), max([high, *kept])
 
 
-def value_scale(low: float, high: float, start: float, end: float) -> Scale:
-    """Return a scale with a margin at both ends: logarithmic if the numbers span more than two decades."""
-    if is_wide(low, high):
-        room = min((high / low) ** 0.03, 1e9)  # the margin is limited, as the ratio may overflow
+def value_scale(low: float, high: float, start: float, end: float, *, is_wide: bool | None = None) -> Scale:
+    """Return a scale with a margin at both ends: logarithmic if positive numbers span over two decades."""
+    if is_wide is None:
+        is_wide = 0 < low < high / _DECADES
+    if is_wide:
+        room = min((high / low) ** _ROOM, 1e9)  # the margin is limited, as the ratio may overflow
         return Scale(low / room or low, high * room, start, end, is_logarithmic=True)
-    room = 0.03 * (high - low)
+    room = _ROOM * (high - low)
     return Scale(low - room, high + room, start, end)
-
-
-def is_wide(low: float, high: float) -> bool:
-    """Whether positive numbers span more than two decades.
-
-    >>> is_wide(0.001, 1.0), is_wide(0.1, 1.0), is_wide(0.0, 1.0)
-    (True, False, False)
-    """
-    return 0 < low < high / _DECADES
 
 
 def polyline(points: Iterable[tuple[float, float]]) -> str:
@@ -184,7 +183,7 @@ def apart(positions: Sequence[float], gap: float, low: float, high: float) -> li
     return [max(position, low) for position in moved]
 
 
-def spaced(items: Sequence[int], most: int) -> list[int]:
+def spaced(items: Sequence[Any], most: int) -> list[Any]:
     """Return at most `most` items, evenly spaced, beginning with the first.
 
     >>> spaced(list(range(10)), 4)

@@ -1,15 +1,15 @@
 """The timeline of the devices: one bar for every attempt at a run."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
+from runmanager.answers.sentences import statuses_in_words
 from runmanager.core.journal import read_attempt
 from runmanager.core.outcome import Status
 from runmanager.core.state import RunResult
 from runmanager.core.wording import counted, printable
-from runmanager.report.model import PageAxis
-from runmanager.report.run_colors import color
+from runmanager.report.model import ReportData
 from runmanager.report.svg import Figure, Scale, cut_text, spaced
 from runmanager.tables.cells import duration
 
@@ -26,54 +26,7 @@ class Busy(NamedTuple):
     device: str
     begin: float
     end: float
-    is_success: bool  # whether the attempt is completed, pruned, running or interrupted
-
-
-def timeline(busy: Sequence[Busy], colored: PageAxis | None) -> tuple[str, str] | None:
-    """Draw the attempts of all runs by device and time, with a sentence; None without enough attempts."""
-    if len(busy) < 2:  # noqa: PLR2004 - a single bar shows nothing
-        return None
-    spans = union([(each.begin, each.end) for each in busy])
-    total = sum(end - begin for begin, end in spans)
-    if total <= 0:
-        return None
-    words = _sentence(busy, spans[-1][1] - spans[0][0])
-    positions, pauses, length = _compress(spans, total)
-    lanes = [(device, row) for device, rows in _lanes(busy).items() for row in rows][:_MOST_LANES]
-    base = _TOP + _LANE * len(lanes)
-    facts = {"figure": "bars"}
-    figure = Figure(
-        "timeline", "Runs by device and time", words, _WIDTH, base + _BOTTOM, bottom=0, right=0, facts=facts
-    )
-    x = Scale(0.0, length, _LEFT, _WIDTH - _RIGHT)
-    for tick in x.ticks(6):
-        figure.line(x(tick), _TOP, x(tick), base, "grid")
-        figure.text(x(tick), base + 15, duration(tick) if tick else "0")
-    figure.text(
-        _LEFT,
-        base + 33,
-        f"time without pauses over {duration(_PAUSE * total)}" if pauses else "time since the first start",
-        "name",
-        "start",
-    )
-    for begin in pauses:
-        figure.line(x(begin), _TOP, x(begin), base, "pause")
-    for number, (device, row) in enumerate(lanes):
-        y = _TOP + _LANE * (number + 0.5)
-        if number == 0 or lanes[number - 1][0] != device:
-            figure.text(_LEFT - 8, y + 4, cut_text(device, _LEFT - 10), "name", "end")
-        for each in row:
-            begin, end = x(positions(each.begin)), x(positions(each.end))
-            d = f"M{begin:.1f} {y:.1f}h{max(1.0, end - begin - 1):.1f}"
-            kind = f"bar {color(colored, each.run)}" if each.is_success else "bar lost"
-            figure.path(d, kind, data_runs=str(each.run))
-            if not each.is_success:
-                figure.path(
-                    f"M{end - 3:.1f} {y - 3:.1f}l6 6M{end - 3:.1f} {y + 3:.1f}l6 -6",
-                    "cross",
-                    data_r=str(each.run),
-                )
-    return str(figure), words
+    status: Status
 
 
 def attempts(results: Sequence[RunResult]) -> list[Busy]:
@@ -88,13 +41,67 @@ def attempts(results: Sequence[RunResult]) -> list[Busy]:
                 continue
             begin = attempt.start.get("t_wall", math.nan)
             end = attempt.end.get("t_wall", changed_ns / 1e9)  # a killed attempt has no end line
-            if not (isinstance(end, (int, float)) and begin <= end):
-                continue
-            status = attempt.outcome.status if attempt.outcome else run.status
-            is_success = status.is_success or status in (Status.RUNNING, Status.INTERRUPTED)
-            device = str(attempt.start.get("device") or "device")
-            busy.append(Busy(index, printable(device), float(begin), float(end), is_success))
+            if isinstance(end, (int, float)) and begin <= end:
+                status = attempt.outcome.status if attempt.outcome else run.status
+                device = printable(str(attempt.start.get("device") or "device"))
+                busy.append(Busy(index, device, float(begin), float(end), status))
     return busy
+
+
+def timeline(busy: Sequence[Busy], data: ReportData) -> dict[str, str] | None:
+    """Draw the attempts of all runs by device and time, with a sentence; None without enough attempts."""
+    spans = union([(attempt.begin, attempt.end) for attempt in busy])
+    total = sum(end - begin for begin, end in spans)
+    if len(busy) < 2 or total <= 0:  # noqa: PLR2004 - a single bar shows nothing
+        return None
+    starts, pauses, length = _compress(spans, _PAUSE * total)
+    words = _sentence(busy, length)
+    if pauses:
+        words += " Pauses of over a tenth of the busy time do not count."
+    lanes = [(device, row) for device, rows in _lanes(busy).items() for row in rows][:_MOST_LANES]
+    base = _TOP + _LANE * len(lanes)
+    figure = Figure("timeline", "Runs by device and time", words, (_WIDTH, base + _BOTTOM), 0, figure="bars")
+    x = Scale(0.0, length, _LEFT, _WIDTH - _RIGHT)
+    for tick in x.ticks(6):
+        figure.line(x(tick), _TOP, x(tick), base, "grid")
+        figure.text(x(tick), base + 15, duration(tick) if tick else "0")
+    axis = "time without pauses" if pauses else "time since the first start"
+    figure.text(_LEFT, base + 33, axis, "name", "start")
+    for pause in pauses:
+        figure.line(x(pause), _TOP, x(pause), base, "pause")
+    for number, (device, row) in enumerate(lanes):
+        y = _TOP + _LANE * (number + 0.5)
+        if number == 0 or lanes[number - 1][0] != device:
+            figure.text(_LEFT - 8, y + 4, cut_text(device, _LEFT - 10), "name", "end")
+        for attempt in row:
+            start, offset = next(pair for pair in reversed(starts) if pair[0] <= attempt.begin)
+            left = x(offset + attempt.begin - start)
+            right = x(offset + attempt.end - start)
+            is_lost = not (attempt.status.is_success or attempt.status in (Status.RUNNING, Status.INTERRUPTED))
+            kind = "lost" if is_lost else data.color(attempt.run)
+            d = f"M{left:.1f} {y:.1f}h{max(1.0, right - left - 1):.1f}"
+            figure.path(d, f"bar {kind}", data_runs=str(attempt.run))
+            if is_lost:
+                d = f"M{right - 3:.1f} {y - 3:.1f}l6 6m0 -6l-6 6"
+                figure.path(d, "cross", data_r=str(attempt.run))
+    return {"figure": str(figure), "words": words}
+
+
+def _compress(
+    spans: Sequence[tuple[float, float]], longest: float
+) -> tuple[list[tuple[float, float]], list[float], float]:
+    """Cut out long pauses: return pairs of a time (s) and its position, the positions of pauses, the length."""
+    starts: list[tuple[float, float]] = []
+    pauses: list[float] = []
+    length, before = 0.0, spans[0][0]
+    for begin, end in spans:
+        if begin - before > longest:
+            pauses.append(length)
+        else:
+            length += begin - before
+        starts.append((begin, length))
+        length, before = length + end - begin, end
+    return starts, pauses, length
 
 
 def union(spans: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -113,50 +120,25 @@ def union(spans: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
 
 
 def _sentence(busy: Sequence[Busy], whole: float) -> str:
-    """Return a sentence on the share of the whole time in which each device was busy."""
+    """Return a sentence on the share of the time without long pauses in which each device was busy."""
     parts = []
-    for device in dict.fromkeys(each.device for each in busy):
-        times = [(each.begin, each.end) for each in busy if each.device == device]
-        seconds = sum(end - begin for begin, end in union(times))
-        lost = sum(not each.is_success for each in busy if each.device == device)
-        failed = f", {lost} of them failed" if lost else ""
-        attempts = f"{counted(len(times), 'attempt')}{failed}"
-        parts.append(f"{device} was busy for {duration(seconds)} ({100 * seconds / whole:.0f} %, {attempts})")
-    return f"In the {duration(whole)} from the first start to the last end, {'; '.join(parts)}."
+    for device in dict.fromkeys(attempt.device for attempt in busy):
+        attempts = [attempt for attempt in busy if attempt.device == device]
+        seconds = sum(end - begin for begin, end in union([(each.begin, each.end) for each in attempts]))
+        counts = statuses_in_words(attempt.status for attempt in attempts)
+        share = f"{100 * seconds / whole:.0f} % of {duration(whole)}"
+        parts.append(f"{device} was busy for {share} ({counted(len(attempts), 'attempt')}: {counts})")
+    return f"{'; '.join(parts)}."
 
 
 def _lanes(busy: Sequence[Busy]) -> dict[str, list[list[Busy]]]:
     """Return the rows of each device; attempts that overlap are in different rows."""
     lanes: dict[str, list[list[Busy]]] = {}
-    for each in sorted(busy, key=lambda each: (each.device, each.begin)):
-        rows = lanes.setdefault(each.device, [])
-        row = next((row for row in rows if row[-1].end <= each.begin + 0.01), None)
+    for attempt in sorted(busy, key=lambda attempt: (attempt.device, attempt.begin)):
+        rows = lanes.setdefault(attempt.device, [])
+        row = next((row for row in rows if row[-1].end <= attempt.begin + 0.01), None)
         if row is None:
-            rows.append([each])
+            rows.append([attempt])
         else:
-            row.append(each)
+            row.append(attempt)
     return lanes
-
-
-def _compress(
-    spans: Sequence[tuple[float, float]], total: float
-) -> tuple[Callable[[float], float], list[float], float]:
-    """Cut out long pauses."""
-    starts: list[tuple[float, float]] = []  # pairs of a time (s) and its position
-    pauses: list[float] = []  # positions
-    at = 0.0
-    for number, (begin, end) in enumerate(spans):
-        if number:
-            gap = begin - spans[number - 1][1]
-            if gap > _PAUSE * total:
-                pauses.append(at)
-                gap = 0.0
-            at += gap
-        starts.append((begin, at))
-        at += end - begin
-
-    def position(time: float) -> float:
-        begin, offset = next(pair for pair in reversed(starts) if pair[0] <= time)
-        return offset + time - begin
-
-    return position, pauses, at

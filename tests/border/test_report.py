@@ -1,9 +1,12 @@
 """The page of `write_report` (docs/report.md, docs/keeping.md)."""
 
 import contextlib
+import itertools
 import json
 import math
 import re
+import time
+from unittest import mock
 
 import pytest
 
@@ -87,6 +90,10 @@ def test_failures_have_their_cause_and_a_next_step(text):
     assert "ValueError: <b>no</b>" in text
     assert "loss became nan" in text
     assert "runmanager show" in text
+
+
+def test_the_timeline_counts_each_status(text):
+    assert "(12 attempts: 10 completed, 1 failed, 1 diverged)" in text
 
 
 def test_the_table_has_every_run_the_best_first_and_only_what_varied(page):
@@ -225,6 +232,57 @@ def test_a_search_shows_importances_and_where_the_best_runs_are(tmp_path):
 
     assert "importance" in text
     assert "best so far" in text.lower()
+
+
+@pytest.mark.slow
+def test_the_legend_of_many_numbers_has_all_their_colors(browser, tmp_path):
+    runs = RunBuilder.sample({"lr": LogUniform(1e-4, 1)}, 40, seed=0)
+    page_of(tmp_path, runs, lambda run: {"score": run.lr}, goal="max:score", epochs=2)
+
+    page = browser.new_page()
+    page.goto((tmp_path / "page.html").as_uri())
+    buttons = page.get_by_role("group", name="Values of lr").get_by_role("button")
+    texts = buttons.all_inner_texts()
+    buttons.last.click()
+
+    ends = [float(text) for text in (texts[0].split()[0], texts[-1].split()[-1])]
+    assert ends == pytest.approx([min(run.lr for run in runs), max(run.lr for run in runs)], rel=1e-3)
+    assert len(texts) == 6
+    assert 0 < page.get_by_role("row").filter(has_text="run").count() < 41
+    page.close()
+
+
+@pytest.mark.slow
+def test_a_page_of_200_runs_has_at_most_500_kilobytes(tmp_path):
+    grid = {"lr": [0.1, 0.03, 0.01, 0.003], "width": range(10), "seed": range(5)}
+    page_of(tmp_path, grid, lambda run: {"loss": run.lr + run.seed / 7, "test_accuracy": run.lr}, epochs=12)
+
+    assert (tmp_path / "page.html").stat().st_size <= 500_000
+
+
+def test_a_device_is_not_idle_in_a_pause_in_which_nothing_was_started(tmp_path):
+    def scores(run):
+        time.sleep(0.1)
+        return {"loss": run.lr}
+
+    page_of(tmp_path, {"lr": [0.1]}, scores)
+    time.sleep(0.5)
+    text = text_of(page_of(tmp_path, {"lr": [0.1, 0.2]}, scores))
+
+    share = re.search(r"cpu was busy for (\d+) % of [\d.]+ s \(2 attempts: 2 completed\)", text)
+    assert share
+    assert int(share[1]) > 80
+
+
+def test_the_time_of_the_first_attempt_is_when_it_was_begun(tmp_path):
+    def fail(run):
+        raise ValueError("too large")
+
+    for wall, scores in ((1.7e9, fail), (1.7e9 + 3600, lambda _: {"loss": 1.0})):
+        with mock.patch("time.time", itertools.count(wall, 0.01).__next__):
+            page = page_of(tmp_path, {"lr": [0.1]}, scores, retry_failed=True, changed="keep")
+
+    assert "2023-11-14 22:13 to 2023-11-14 23:13 UTC" in text_of(page)
 
 
 def test_several_goals_have_their_pareto_front(tmp_path):

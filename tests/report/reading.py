@@ -76,8 +76,7 @@ def by_id(page: ET.Element, name: str) -> ET.Element:
 
 def figure(page: ET.Element, name: str) -> ET.Element:
     """Find a figure by its name."""
-    (found,) = [s for s in page.iter("svg") if s.get("aria-labelledby", "").startswith(f"{name}-title")]
-    return found
+    return by_id(page, name)
 
 
 def marks(page: ET.Element, name: str, kind: str) -> list[ET.Element]:

@@ -219,7 +219,7 @@ def test_the_same_value_has_the_same_color_in_every_figure(page):
 
 def ticks(svg):
     """The epochs on the axis of a figure of curves."""
-    return [int(text) for text in svg.locator(".scale text[text-anchor=middle]").all_text_contents()]
+    return [int(text) for text in svg.locator("text.tick[text-anchor=middle]").all_text_contents()]
 
 
 def chosen(page):
@@ -337,8 +337,8 @@ def test_a_run_is_opened_from_the_table_with_its_curves(page):
     dialog = page.get_by_role("dialog")
     dialog.get_by_role("img").first.wait_for()
     names = [svg.get_attribute("aria-label") for svg in dialog.get_by_role("img").all()]
-    assert [name.split(":")[0] for name in names] == ["loss", "accuracy"]
-    assert "test_accuracy from" in names[1]
+    assert [name.split(":")[0] for name in names] == ["accuracy", "loss"]
+    assert "test_accuracy from" in names[0]
 
 
 @pytest.mark.parametrize("width", [1440, 1280, 390])

@@ -1,4 +1,3 @@
-import base64
 import itertools
 import json
 import math
@@ -8,7 +7,6 @@ from unittest import mock
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tensorboard.compat.proto.summary_pb2 import Summary
 
 from benchmarks.colors import SIGHTS, contrast, distance, least_distance
 from benchmarks.page import themes
@@ -17,8 +15,6 @@ from runmanager.core.experiment import Experiment
 from runmanager.core.journal import Journal
 from runmanager.core.outcome import EpochRecord, Outcome, Status
 from runmanager.report.svg import Scale, apart, value_scale
-from runmanager.report.timeline import Busy, timeline
-from runmanager.tensorboard.event_file import begin_file, event, write
 from tests.report.reading import by_id, figure, marks, parse, text_of, write_runs
 
 GRID = [{"lr": lr, "seed": seed, "device": "cpu"} for lr in (0.1, 0.01) for seed in range(4)]
@@ -71,7 +67,7 @@ def test_repeats_have_their_mean_and_interval(tmp_path):
     (band, other), middles = marks(page, "curves-0", "band"), marks(page, "curves-0", "middle")
     assert {band.get("data-runs"), other.get("data-runs")} == {"3 2 1 0", "7 6 5 4"}
     assert len(middles) == 2
-    assert "Thick colored lines are means, bands their 95 % interval." in text_of(by_id(page, "learning"))
+    assert "Thick colored lines are means, bands their 95 % interval" in text_of(by_id(page, "learning"))
     assert "resumed" not in text_of(by_id(page, "learning"))
     ends = numbers(marks(page, "curves-0", "middle")[0].get("d"))[-2:]
     _, low = numbers(band.get("d"))[4:6]
@@ -82,11 +78,7 @@ def test_repeats_have_their_mean_and_interval(tmp_path):
     ("runs", "bands"),
     [
         ([(0.1, 1)], ""),
-        ([(0.1, 1), (0.1, 2)], "bands their range."),
-        (
-            [(0.1, 1), (0.1, 2), *((0.2, seed) for seed in range(3))],
-            "95 % interval (of two runs, their range).",
-        ),
+        ([(0.1, 1), (0.1, 2)], "bands their 95 % interval (of two runs, their range)."),
     ],
 )
 def test_the_key_of_the_curves_names_only_what_is_drawn(tmp_path, runs, bands):
@@ -174,7 +166,10 @@ def test_a_curve_of_one_point_is_a_dot(tmp_path):
 
 
 def test_attempts_have_a_bar_on_their_device(tmp_path):
-    outcomes = {3: Outcome(Status.FAILED, "ValueError: no", 1)}
+    outcomes = {
+        3: Outcome(Status.FAILED, "ValueError: no", 1),
+        4: Outcome(Status.DIVERGED, "loss became nan", 1),
+    }
     with mock.patch("time.time", itertools.count(1.7e9).__next__):
         write_runs(tmp_path / "grid", GRID, lambda run: run["lr"], outcomes=outcomes)
 
@@ -182,37 +177,8 @@ def test_attempts_have_a_bar_on_their_device(tmp_path):
 
     bars = marks(page, "timeline", "bar")
     assert sorted(int(bar.attrib["data-runs"]) for bar in bars) == list(range(8))
-    assert [bar.get("data-runs") for bar in bars if "lost" in bar.attrib["class"]] == ["3"]
-    assert len(marks(page, "timeline", "cross")) == 1
-    words = text_of(by_id(page, "time"))
-    share = re.search(r"from the first start to the last end, cpu was busy for .*? \((\d+) %", words)
-    assert share
-    assert 50 < int(share[1]) < 100
-    assert "%, 8 attempts, 1 of them failed)" in words
-
-
-def test_long_pauses_are_cut_out():
-    busy = [Busy(0, "cpu", 0, 10, True), Busy(1, "cpu", 10.5, 20, True), Busy(2, "cpu", 22.5, 22.6, True),
-            Busy(3, "cpu", 52.6, 53, True)]  # fmt: skip
-
-    drawn = timeline(busy, None)
-
-    assert drawn
-    figure, words = drawn
-    assert words == (
-        "In the 53.0 s from the first start to the last end, cpu was busy for 20.0 s (38 %, 4 attempts)."
-    )
-    assert "time without pauses over 2.0 s" in figure
-    assert figure.count('pause"') == 2
-    assert ">20.0 s<" in figure
-
-
-def test_an_axis_without_a_cut_is_the_time_since_the_first_start():
-    drawn = timeline([Busy(0, "cpu", 0, 10, True), Busy(1, "cpu", 10.5, 20, True)], None)
-
-    assert drawn
-    assert "time since the first start" in drawn[0]
-    assert "pause" not in drawn[0]
+    assert [bar.get("data-runs") for bar in bars if "lost" in bar.attrib["class"]] == ["3", "4"]
+    assert len(marks(page, "timeline", "cross")) == 2
 
 
 @pytest.mark.slow
@@ -225,8 +191,7 @@ def test_the_page_has_everything_of_the_best_runs_and_numbers_of_all(tmp_path):
     assert "309" in data["views"]
     assert "0" not in data["views"]
     assert len(data["scores"]) == 310
-    visible = [mark for mark in marks(page, "curves-0", "run") if "spare" not in mark.attrib["class"]]
-    assert 50 < len(visible) <= 100
+    assert 50 < len(marks(page, "curves-0", "run")) <= 100
 
 
 def test_colors_are_told_apart_by_everybody_and_seen_by_everybody():
@@ -238,7 +203,6 @@ def test_colors_are_told_apart_by_everybody_and_seen_by_everybody():
                 assert least_distance(palette, sight, neighbours=kind == "o") >= 10
         for text in ("ink", "soft", "accent", "bad", "warn"):
             assert min(contrast(colors[text], colors[back]) for back in ("card", "paper")) >= 4.5
-        assert contrast(colors["rest"], colors["card"]) >= 3
 
 
 def test_the_distance_of_colors_is_that_of_the_standard():
@@ -246,22 +210,6 @@ def test_the_distance_of_colors_is_that_of_the_standard():
     assert distance("#ff0000", "#00ff00") == pytest.approx(86.61, abs=0.05)
     assert distance("#808080", "#808080") == 0
     assert distance("#0000ff", "#0000fa") == pytest.approx(distance("#0000fa", "#0000ff"))
-
-
-def test_the_page_has_the_confusion_matrices_of_the_best_runs(tmp_path):
-    path = write_runs(tmp_path / "grid", GRID[:2], lambda run: 0.5 + run["seed"])
-    (folder, _) = [run.path for run in Experiment(path).plan(GRID[:2], {})]
-    with begin_file(folder) as file:
-        for content in (b"earlier", b"later"):
-            image = Summary.Image(encoded_image_string=content)
-            write(file, event(1, {"visuals/confusion_test": image}))
-
-    page = parse(write_report(path, tmp_path / "report.html"))
-
-    views = json.loads(by_id(page, "page-data").text or "")["views"]
-    encoded = base64.b64encode(b"later").decode()
-    assert views["0"]["pictures"] == {"test": f"data:image/png;base64,{encoded}"}
-    assert "pictures" not in views["1"]
 
 
 def test_no_control_character_of_a_value_gets_into_the_page(tmp_path):

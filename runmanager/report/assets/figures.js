@@ -2,7 +2,7 @@
 // The kinds of figures: what of each is visible, which color it has, and which marks can be read.
 const figures = (() => {
   const { data, short, drawn, isVisible } = page;
-  const { Reader, numbers, indices, marksOf, written, scaleOf } = reading;
+  const { Reader, numbers, indices, marksOf, written, scaleOf, line } = reading;
   const MANY = 100; // lines that are visible at once
   const COLOR = /\b[co]\d\b/;
   const recolor = (path, run) => {
@@ -18,9 +18,6 @@ const figures = (() => {
       super(svg);
       this.paths = [...svg.querySelectorAll("path.dots, path.bar")];
       this.all = this.paths.flatMap(marksOf);
-      // colored by the score, whatever axis colors the other figures
-      const byScore = svg.dataset.colors ? this.paths : [];
-      this.fixed = new Map(byScore.flatMap((path) => indices(path).map((run) => [run, path.getAttribute("class").match(/\bs\d\b/)[0]])));
     }
 
     marks() { return this.all.filter((mark) => isVisible(mark.run)); }
@@ -29,7 +26,7 @@ const figures = (() => {
       if (this.svg.dataset.figure === "points") {
         const groups = new Map();
         for (const mark of this.marks()) {
-          const color = this.fixed.get(mark.run) || page.color(mark.run);
+          const color = page.color(mark.run);
           if (!groups.has(color)) groups.set(color, []);
           groups.get(color).push(mark);
         }
@@ -58,23 +55,24 @@ const figures = (() => {
       this.curves = data.curves[metric] || {};
       this.x = scaleOf(...numbers(x), false);
       this.y = scaleOf(...numbers(y), log === "1");
-      this.lines = [...svg.querySelectorAll("path.run")].map((path) => (
-        { path, run: Number(path.dataset.r), isSpare: path.classList.contains("spare") }));
-      this.others = [...svg.querySelectorAll("path[data-r]:not(.run)")];
+      this.runs = Object.keys(this.curves).map(Number);
+      this.paths = [...svg.querySelectorAll("path[data-r]")];
       this.groups = [...svg.querySelectorAll("path.band, path.middle")].map((path) => ({ path, runs: indices(path) }));
-      this.seen = this.lines.filter((line) => !line.isSpare);
+      this.inFile = new Set([...svg.querySelectorAll("path.run")].map((path) => Number(path.dataset.r)));
+      this.drawn = new Set(this.inFile);
+      this.seen = [...this.inFile];
+    }
+
+    points(run) {
+      const [values, epochs] = this.curves[run];
+      return values.map((value, n) => {
+        const epoch = epochs ? epochs[n] : n + 1;
+        return { run, value, epoch, x: this.x.at(epoch), y: this.y.at(value) };
+      });
     }
 
     // the last epoch of a run is its first mark
-    marks() {
-      return this.seen.flatMap(({ run }) => {
-        const [values, epochs] = this.curves[run] || [[]];
-        return values.map((value, n) => {
-          const epoch = epochs ? epochs[n] : n + 1;
-          return { run, value, epoch, x: this.x.at(epoch), y: this.y.at(value) };
-        }).reverse();
-      });
-    }
+    marks() { return this.seen.flatMap((run) => this.points(run).reverse()); }
 
     beside(isAcross) {
       const { run, epoch } = this.current;
@@ -84,14 +82,19 @@ const figures = (() => {
     words(mark) { return `${data.x} ${mark.epoch}: ${this.metric} ${short(mark.value)}`; }
 
     update() {
-      const left = this.lines.filter((line) => isVisible(line.run));
+      const left = this.runs.filter(isVisible);
       const isAll = page.isFiltered() && left.length <= MANY;
-      this.seen = left.filter((line) => isAll || !line.isSpare);
-      const seen = new Set(this.seen.map((line) => line.run));
-      for (const path of [...this.lines.map((line) => line.path), ...this.others]) {
+      this.seen = left.filter((run) => isAll || this.inFile.has(run));
+      for (const run of this.seen.filter((each) => !this.drawn.has(each))) {
+        const path = drawn("path", { class: "run c1", d: line(this.points(run)), "data-r": run });
+        this.paths[0].before(path); // behind the others
+        this.paths.unshift(path);
+        this.drawn.add(run);
+      }
+      const seen = new Set(this.seen);
+      for (const path of this.paths) {
         const run = Number(path.dataset.r);
         hide(path, !seen.has(run));
-        path.classList.remove("spare");
         recolor(path, run);
       }
       const { colored } = page.state;

@@ -14,10 +14,7 @@ const mini = (title, lines, resumed) => {
   const words = curves.map(({ label, points }) => `${label} from ${short(points[0][1])} to ${short(points.at(-1)[1])}`).join("; ");
   const svg = drawn("svg", { viewBox: "0 0 400 176", class: "figure", role: "img", "aria-label": `${title}: ${words}` });
   const draw = (kind, d) => svg.append(drawn("path", { class: kind, d }));
-  const write = (text, attributes) => {
-    svg.append(drawn("text", attributes));
-    svg.lastChild.textContent = text;
-  };
+  const write = (text, attributes) => svg.append(drawn("text", attributes, text));
   for (const end of new Set([low, high])) {
     draw("grid", `M${LEFT} ${y.at(end)}H${RIGHT}`);
     write(short(end), { x: LEFT - 6, y: y.at(end) + 4, "text-anchor": "end" });
@@ -25,8 +22,7 @@ const mini = (title, lines, resumed) => {
   for (const epoch of resumed) draw("pause", `M${x.at(epoch)} ${TOP}V${BASE}`);
   curves.forEach(({ label, metric, points }, n) => {
     const color = n ? "c3" : "c1";
-    draw(`run ${color}${n ? " second" : ""}`, points.map(([epoch, value], k) => (
-      `${k ? "L" : "M"}${x.at(epoch).toFixed(1)} ${y.at(value).toFixed(1)}`)).join("") + (points.length > 1 ? "" : "h0"));
+    draw(`run ${color}${n ? " second" : ""}`, reading.line(points.map(([epoch, value]) => ({ x: x.at(epoch), y: y.at(value) }))));
     const sign = page.sign(metric) || 1;
     const [epoch, value] = points.reduce((a, b) => (sign * b[1] > sign * a[1] ? b : a));
     draw(`peak ${color}`, `M${x.at(epoch)} ${y.at(value)}h0`);

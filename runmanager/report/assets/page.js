@@ -22,12 +22,12 @@
     return value === undefined || Number.isNaN(value) ? null : value;
   };
   const makeRow = (run) => { // of a run that is not in the file's table
-    const cells = data.heads.map(({ name: heading, kind }, column) => {
+    const cells = data.heads.map(({ name: heading }, column) => {
       if (column === 0) return element("th", { scope: "row" }, link(run));
       const axis = data.axes.find((each) => each.name === heading);
       const value = valueOf(column, run);
       const text = axis ? axis.labels[value] : typeof value === "number" ? short(value) + (heading.endsWith(" duration") ? " s" : "") : value || "";
-      return element("td", { class: kind }, text);
+      return element("td", {}, text);
     });
     const row = element("tr", { "data-r": run }, ...cells);
     rowOf.set(run, row);
@@ -130,26 +130,39 @@
   });
   address.keep("columns", () => (table.classList.contains("all") ? ["all"] : []), ([chosen]) => widen(chosen === "all"));
 
-  // the legend: each value can be hidden, in all figures and in the table
+  // the legend: each value, or of many numbers each color, can be hidden, in all figures and in the table
+  const MOST_BUTTONS = 12;
   const key = document.getElementById("legend");
+  const pressed = new Map(); // button -> its codes
+  const press = () => pressed.forEach((codes, button) => (
+    button.setAttribute("aria-pressed", !codes.every((code) => state.hidden.has(code)))));
   const legend = () => {
     const { colored } = state;
     if (!key || !colored) return;
     const drawn = new Set(Object.values(data.curves).flatMap((lines) => Object.keys(lines).map((run) => colored.codes[run])));
-    const buttons = [...colored.labels.entries()].filter(([code]) => drawn.has(code)).slice(0, 24).map(([code, label]) => {
-      const button = element("button", { type: "button", "data-code": code, "aria-pressed": !state.hidden.has(code) },
-        element("span", { class: `line ${colored.colors[code]}`, "aria-hidden": "true" }), ` ${label}`);
+    const groups = new Map(); // a value or a color -> its codes
+    for (const code of [...drawn].sort((a, b) => a - b)) {
+      const group = drawn.size > MOST_BUTTONS ? colored.colors[code] : code;
+      groups.set(group, [...groups.get(group) || [], code]);
+    }
+    const words = (labels) => (colored.colors[0].startsWith("o") ? [...new Set([labels[0], labels.at(-1)])].join(" to ")
+      : labels.slice(0, 4).join(", ") + (labels.length > 4 ? ", …" : ""));
+    pressed.clear();
+    for (const codes of groups.values()) {
+      const button = element("button", { type: "button" }, element("span", { class: `line ${colored.colors[codes[0]]}`, "aria-hidden": "true" }),
+        ` ${words(codes.map((code) => colored.labels[code]))}`);
       button.addEventListener("click", () => {
-        if (state.hidden.has(code)) state.hidden.delete(code);
-        else state.hidden.add(code);
+        const isHidden = button.getAttribute("aria-pressed") === "false";
+        for (const code of codes) state.hidden[isHidden ? "delete" : "add"](code);
         page.update();
       });
-      return button;
-    });
+      pressed.set(button, codes);
+    }
     const best = [element("span", { class: "line best", "aria-hidden": "true" }), " the best run (thick), with a dot at its best epoch"];
-    key.replaceChildren(`Colored by ${colored.name}: `, ...buttons, ...data.order.length ? best : []);
+    key.replaceChildren(`Colored by ${colored.name}: `, ...pressed.keys(), ...data.order.length ? best : []);
     key.setAttribute("role", "group");
     key.setAttribute("aria-label", `Values of ${colored.name}`);
+    press();
   };
   const colors = document.getElementById("colors");
   for (const axis of data.axes) {
@@ -162,8 +175,7 @@
     colors.value = state.colored.name;
     legend();
   });
-  page.onChange(() => key && key.querySelectorAll("button").forEach((button) => (
-    button.setAttribute("aria-pressed", !state.hidden.has(Number(button.dataset.code))))));
+  page.onChange(press);
   legend();
 
   body.addEventListener("pointerover", (event) => {
@@ -176,46 +188,33 @@
   address.start();
 })();
 
-// Live: a page that is renewed loads itself again. What the reader chose is in its address; what is opened and scrolled
-// to is kept with the address, for that moment.
+// Live: a page that is renewed loads itself again. What the reader chose is in its address, the scrolled tables are kept with it.
 (() => {
-  const details = () => [...document.querySelectorAll("details[id]")];
-  const boxes = () => [...document.querySelectorAll(".scroll")];
-  const memory = window.history.state;
-  if (memory) {
-    details().forEach((each) => { each.open = memory.open.includes(each.id); });
-    boxes().forEach((box, n) => [box.scrollLeft, box.scrollTop] = memory.inner[n] || [0, 0]);
-    window.scrollTo({ top: memory.y, behavior: "instant" });
-    window.history.replaceState(null, "");
-  }
+  const boxes = [...document.querySelectorAll(".scroll")];
+  const open = "dialog[open], details[open]";
+  (window.history.state || []).forEach(([left, top], n) => boxes[n] && boxes[n].scrollTo(left, top));
   const age = document.getElementById("age");
+  const write = () => {
+    const seconds = Math.max(Math.round(Date.now() / 1000 - Number(age.dataset.written)), 0);
+    age.textContent = `, ${seconds < 120 ? `${seconds} seconds` : `${Math.floor(seconds / 60)} minutes`} ago`;
+  };
   if (age) {
-    const units = [["day", 86400], ["hour", 3600], ["minute", 60], ["second", 1]];
-    const write = () => {
-      const old = Math.max(Math.round(Date.now() / 1000 - Number(age.dataset.written)), 0);
-      const [unit, size] = units.find((each) => old >= each[1]) || units[3];
-      const number = Math.floor(old / size);
-      age.textContent = `, ${number} ${unit}${number === 1 ? "" : "s"} ago`;
-    };
     write();
     window.setInterval(write, 1000);
   }
-  const seconds = Number(document.body.dataset.seconds);
-  if (!seconds) return;
   let used = 0; // when the reader last did something
   for (const name of ["pointerdown", "pointermove", "keydown", "wheel"]) {
     document.addEventListener(name, (event) => { if (name !== "pointermove" || event.buttons) used = Date.now(); }, { passive: true });
   }
   const reload = () => {
-    const isBusy = Date.now() - used < 2000 || !window.getSelection().isCollapsed || document.querySelector("dialog[open]");
+    const isBusy = Date.now() - used < 2000 || !window.getSelection().isCollapsed || document.querySelector(open);
     if (document.hidden || isBusy) {
       window.setTimeout(reload, 1000);
       return;
     }
     address.write();
-    const open = details().filter((each) => each.open).map((each) => each.id);
-    window.history.replaceState({ y: window.scrollY, open, inner: boxes().map((box) => [box.scrollLeft, box.scrollTop]) }, "");
+    window.history.replaceState(boxes.map((box) => [box.scrollLeft, box.scrollTop]), "");
     window.location.reload();
   };
-  window.setTimeout(reload, 1000 * seconds);
+  if (document.body.dataset.seconds) window.setTimeout(reload, 1000 * Number(document.body.dataset.seconds));
 })();

@@ -14,10 +14,13 @@ const reading = (() => {
   const written = (marks) => marks.map(({ x, y, width }) => `M${x} ${y}h${width}`).join("");
 
   const scaleOf = (low, high, start, end, isLog) => {
-    const map = isLog ? Math.log10 : (each) => each;
+    const map = isLog ? (each) => Math.log10(Math.max(each, low / 10)) : (each) => each;
     const [from, to] = [map(low), map(high)];
     return { at: (number) => start + (map(number) - from) / (to - from || 1) * (end - start) };
   };
+
+  const line = (points) => points.map(({ x, y }, n) => `${n ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}`).join("")
+    + (points.length > 1 ? "" : "h0");
 
   class Reader {
     constructor(svg) {
@@ -26,12 +29,6 @@ const reading = (() => {
       const bar = element("div", { class: "reading" }, this.readout);
       const around = svg.closest(".scroll") || svg;
       around.after(bar);
-      const title = svg.querySelector("title"); // a browser would lay it over the figure
-      svg.setAttribute("aria-label", title.textContent);
-      svg.removeAttribute("aria-labelledby");
-      svg.id = title.id.replace(/title$/, "figure");
-      svg.setAttribute("aria-describedby", svg.querySelector("desc").id);
-      title.remove();
       svg.setAttribute("role", "application");
       svg.setAttribute("aria-roledescription", "figure, arrow keys read its runs");
       svg.setAttribute("tabindex", "0");
@@ -108,5 +105,5 @@ const reading = (() => {
     }
   }
 
-  return { Reader, scaleOf, numbers, indices, marksOf, written };
+  return { Reader, scaleOf, numbers, indices, marksOf, written, line };
 })();

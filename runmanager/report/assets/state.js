@@ -15,7 +15,7 @@ const page = (() => {
   const homes = data.homes && unpacked(data.homes); // null for a table from elsewhere, which has no folders
   const number = (run) => (typeof data.names[run] === "number" ? data.names[run] : data.names[run].split("run ").at(-1));
   const quoted = (text) => (/^[\w./@%+=:,-]+$/.test(text) ? text : `'${text.replaceAll("'", `'"'"'`)}'`);
-  const folder = (run) => homes && quoted(`${homes[run]}/${number(run)}`); // as the command takes it
+  const folder = (run) => quoted(`${homes[run]}/${number(run)}`); // as the command takes it
   const label = (axis, run) => axis.labels[axis.codes[run]];
   const settings = (run) => data.axes.map((axis) => `${axis.name} ${label(axis, run)}`).join(", ");
   // whether large values are good: 1, -1, or 0 if nobody knows
@@ -25,17 +25,14 @@ const page = (() => {
   };
   const short = (number) => (number === null || number === undefined || Number.isNaN(number) ? ""
     : String(Number(number.toPrecision(4))));
-  const element = (tag, attributes = {}, ...children) => {
-    const made = document.createElement(tag);
+  const making = (space) => (tag, attributes = {}, ...children) => {
+    const made = document.createElementNS(`http://www.w3.org/${space}`, tag);
     for (const [key, each] of Object.entries(attributes)) made.setAttribute(key, each);
     made.append(...children);
     return made;
   };
-  const drawn = (tag, attributes = {}) => {
-    const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
-    for (const [key, each] of Object.entries(attributes)) made.setAttribute(key, each);
-    return made;
-  };
+  const element = making("1999/xhtml");
+  const drawn = making("2000/svg");
 
   const state = {
     filter: null, // a function of a run

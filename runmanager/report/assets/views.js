@@ -50,10 +50,11 @@ const views = (() => {
     return element("p", { class: "tools" }, element("label", {}, "Compare with ", field));
   };
 
-  // the curves of a run by metric: from its view, else from the figures of the page
-  const curvesOf = (run) => Object.entries(data.views[run] ? data.views[run].curves
-    : Object.fromEntries(Object.entries(data.curves).map(([metric, lines]) => [metric, lines[run]])))
-    .filter(([metric, curve]) => curve && !metric.endsWith("duration"));
+  // the curves of a run by metric: from the figures of the page, then from its view
+  const curvesOf = (run) => [
+    ...Object.entries(data.curves).map(([metric, lines]) => [metric, lines[run]]),
+    ...Object.entries(data.views[run] ? data.views[run].curves : {}),
+  ].filter(([metric, curve]) => curve && curve[0].length > 1 && !metric.endsWith("duration"));
   // one figure for each title; each line is [title, label, metric, curve]
   const minis = (lines, resumed = []) => {
     const titles = [...new Set(lines.map(([title]) => title))];
@@ -89,23 +90,21 @@ const views = (() => {
   const content = (run) => {
     const view = data.views[run];
     const parts = [...head(name(run)), element("p", {}, ...statusOf(run)), choice(run, null)];
-    parts.push(part("Hyperparameters", list(view ? Object.entries(view.params) : data.axes.map((axis) => [axis.name, label(axis, run)]))));
-    if (view && view.error) {
-      parts.push(part("What went wrong", element("p", {}, view.error), view.next ? element("p", {}, `Next: ${view.next}`) : "",
+    const error = page.columns.get("error")[run];
+    if (data.axes.length) parts.push(part("Hyperparameters", list(data.axes.map((axis) => [axis.name, label(axis, run)]))));
+    if (view && error) {
+      parts.push(part("What went wrong", element("p", {}, error), view.next ? element("p", {}, `Next: ${view.next}`) : "",
         view.log ? element("pre", { tabindex: "0" }, view.log) : ""));
     }
     parts.push(...minis(curvesOf(run).map(([metric, curve]) => [metric.split("_").at(-1), metric, metric, curve]), view ? view.resumed : []));
     if (view && view.resumed.length) {
       parts.push(element("p", { class: "note" }, `Resumed at ${data.x} ${view.resumed.join(", ")}: the dashed line.`));
     }
-    if (view && view.pictures) {
-      parts.push(part("Confusion matrix", ...Object.entries(view.pictures).map(([evaluation, source]) => (
-        element("img", { src: source, alt: `Confusion matrix of ${name(run)}, ${evaluation}` })))));
-    }
     const rows = neighbours(run);
     if (rows.length) parts.push(table("Runs that differ in one hyperparameter", ["run", "difference", data.metric, "", ""], rows));
     if (view && data.homes) {
-      const facts = { ...view.facts, ...view.versions, epochs: view.epochs, attempts: view.attempts, folder: view.folder };
+      const facts = { ...view.facts };
+      for (const each of ["epochs", "attempts", "folder"]) facts[each] = page.columns.get(each)[run];
       parts.push(part("How it was executed", list(Object.entries(facts))));
     } else if (!view) parts.push(element("p", { class: "note" }, `This page has everything of the best ${Object.keys(data.views).length} runs. Of this one:`));
     return [...parts, data.homes ? command(`show ${page.folder(run)}`) : ""];
