@@ -108,11 +108,11 @@ def find_target(path: Path) -> tuple[Path, "RunFolder | None"]:
     from runmanager.tables.roots import absolute_path, is_experiment, no_experiment
 
     absolute = absolute_path(path)
-    if absolute.parent.is_dir() and is_experiment(absolute.parent):
+    if is_experiment(absolute.parent):
         return find_run(path)
     if absolute.is_symlink():
         raise FileNotFoundError(f"{path} is a link, which is not followed: name the folder itself")
-    if not absolute.is_dir() or not is_experiment(absolute):
+    if not is_experiment(absolute):
         raise FileNotFoundError(no_experiment(path))
     return absolute.parent.resolve() / absolute.name, None
 
@@ -147,7 +147,7 @@ def _exit_codes() -> Iterator[None]:
 
 def _words(error: Any) -> str:
     """Describe an error; for one of the command line, name the command that shows its help."""
-    if isinstance(error, _UsageError):
+    if hasattr(error, "format_message"):
         message = error.format_message().rstrip(".")
         command = error.ctx.command_path if error.ctx else "runmanager"
         return f"{message[:1].lower()}{message[1:]}\nsee: {command} --help"

@@ -14,11 +14,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _NUM_BEST = 10
-_RUNS = Path("runs")
 
 
 def best_command(
-    folder: Path = _RUNS,
+    folder: Path = Path("runs"),
     *,
     goals: list[str] | None = None,
     repeats: list[str] | None = None,
@@ -103,7 +102,7 @@ def compare_command(
         paths = [Path(base).parent]
     goals = [goal] if goal else None
     runs = load_selected(
-        *(paths or [_RUNS]), where=rows.where, goals=goals, repeats=repeats, hyperparameters=hyperparameters
+        *paths, where=rows.where, goals=goals, repeats=repeats, hyperparameters=hyperparameters
     )
     pairs = compare(runs, axis, goal, base=values_of_base(base, runs, repeats), repeats=repeats)
 
@@ -195,9 +194,7 @@ def decide_command(
 
     axis, paths = _axis_and_folders(axis, folders)
     goals = [goal] if goal else None
-    runs = load_selected(
-        *(paths or [_RUNS]), where=where, goals=goals, repeats=repeats, hyperparameters=hyperparameters
-    )
+    runs = load_selected(*paths, where=where, goals=goals, repeats=repeats, hyperparameters=hyperparameters)
     answer = verdict(runs, axis, goal=goal, repeats=repeats, margin=margin, error=error)
 
     def show() -> None:
@@ -206,9 +203,8 @@ def decide_command(
         tell(answer.assumptions)
 
     def json() -> object:
-        names = ("sentence", "outcome", "decided", "better", "worse", "difference", "low", "high", "repeats")
-        values = {name: getattr(answer, name) for name in (*names, "evidence", "metric", "assumptions")}
-        return {name: json_value(value) for name, value in values.items()} | {"table": to_rows(answer.table)}
+        values = {name: json_value(value) for name, value in vars(answer).items() if name != "table"}
+        return {**values, "decided": answer.decided, "table": to_rows(answer.table)}
 
     return Answer(show, json)
 

@@ -74,8 +74,7 @@ def _print_runs(by_folder: RunsByFolder, selection: Selection) -> None:
     runs = meeting(_table(by_folder), selection.where)
     if runs.empty:
         return
-    folder = next(iter(by_folder)) if len(by_folder) == 1 else next(iter(by_folder)).parent
-    tell(f"{folder}: {counted(len(runs), 'run')}, {statuses_in_words(runs['status'])}")
+    tell(f"{os.path.commonpath(by_folder)}: {counted(len(runs), 'run')}, {statuses_in_words(runs['status'])}")
     for note in notes_of(runs):
         tell(note)
     print_view(runs_view(runs), selection)
@@ -89,7 +88,7 @@ def _to_json(by_folder: RunsByFolder, selection: Selection) -> list[dict[str, An
         from runmanager.tables.formats import to_rows
 
         table = chosen(meeting(_table(by_folder), selection.where), selection)
-        rows = to_rows(table) if selection.columns else map(contents.get, table.index)
+        rows = to_rows(table) if selection.columns else [contents[position] for position in table.index]
         contents = dict(zip(table.index, rows, strict=True))
     listed: dict[Path, list[dict[str, Any]]] = {}
     for position, content in contents.items():

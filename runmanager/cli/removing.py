@@ -64,6 +64,6 @@ def rm_command(targets: list[Path], *, yes: bool = False) -> None:
         removal.check_ended(folders)
     for experiment in whole:
         removal.remove_experiment(experiment)
-    for experiment, folders in runs.items():
-        removal.remove(experiment, folders.values())
+    for experiment, by_folder in runs.items():
+        removal.remove(experiment, by_folder.values())
     say(f"{what} removed")

@@ -66,6 +66,7 @@ def load_selected(
     from runmanager.tables.loading import load_runs
     from runmanager.tables.roots import no_runs
 
+    folders = folders or (Path("runs"),)
     files = [*filter(is_table, folders)]
     if files and len(folders) > 1:
         raise InvalidArgumentError(f"{files[0]} is a table: give one table, or folders of runs")
@@ -84,12 +85,9 @@ def meeting(runs: "pd.DataFrame", where: Sequence[str] | None) -> "pd.DataFrame"
     """Return the runs that meet all comparisons."""
     from runmanager.tables.where import select
 
-    if not where:
-        return runs
-    rows = select(runs, where)
-    if rows.empty:
-        conditions = " ".join(f"--where {condition!r}" for condition in where)
-        say(f"none of {len(runs):,} runs meets {conditions}")
+    rows = select(runs, where or ())
+    if where and rows.empty:
+        say(f"none of {len(runs):,} runs meets {' and '.join(where)}")
     return rows
 
 
@@ -131,10 +129,10 @@ def print_view(view: "View", selection: Selection) -> None:
     if names is None and (everything or not console.is_terminal):
         names = list(dict.fromkeys(map(str, [*view.table, *view.rows])))
     drawn = view.drawn(names, is_plain=not console.is_terminal)
-    left_out = print_fitted(drawn, console, everything=everything or bool(selection.columns))
-    hidden = view.hidden(left_out) if names is None else left_out
+    left_out = print_fitted(drawn, console, everything=names is not None)
     tell(view.caption)
-    tell(f"not shown: {listed(hidden, 6)}; --all" if hidden else "")
+    if names is None and (hidden := view.hidden(left_out)):
+        tell(f"not shown: {listed(hidden, 6)}; --all")
 
 
 def tell(caption: str) -> None:
