@@ -3,20 +3,18 @@
 import math
 import sys
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runmanager.cli.common import write_out
-from runmanager.cli.declare import Answer
-from runmanager.cli.listing import run_to_json, sizes_in
+from runmanager.cli.common import tell_damage, write_out
+from runmanager.cli.listing import sizes_in
 from runmanager.cli.rows import tell
 from runmanager.core import files
 from runmanager.core.experiment import Experiment
 from runmanager.core.outcome import LEADING
+from runmanager.core.values import text
 from runmanager.tables.cells import cell, durations, join
 from runmanager.tables.notes import first_line_of_note
-from runmanager.tables.results_files import json_value
 
 if TYPE_CHECKING:
     from runmanager.core.experiment import Design
@@ -26,7 +24,7 @@ _LAST_LINES = 12  # number of lines of a traceback
 _EPOCHS_SHOWN = 10
 
 
-def show_command(run: Path, *, code: bool = False, printed: bool = False) -> Answer:
+def show_command(run: Path, *, code: bool = False, printed: bool = False) -> None:
     """Show one run: settings, outcome, epochs and files.
 
     A failed run shows the end of its traceback.
@@ -35,7 +33,7 @@ def show_command(run: Path, *, code: bool = False, printed: bool = False) -> Ans
 
       runmanager show runs/fashion_grid/2
       runmanager show runs/fashion_grid/002-lr=0.01-device=cpu
-      runmanager show runs/fashion_grid/2 --json | jq .params
+      runmanager show runs/fashion_grid/2 --output | grep loss
 
     Exit codes: 0 shown; 1 one of its files is damaged; 2 no such run.
 
@@ -50,38 +48,22 @@ def show_command(run: Path, *, code: bool = False, printed: bool = False) -> Ans
 
     damaged: list[str] = []
     result = read_run(find_run(run)[1], damaged)
-    if code or printed:
-        text = read_source(result) if code else read_output(result.folder.path)
-        if printed:
-            text = "\n".join(map(last_state, text.split("\n")))
-        return Answer(partial(write_out, text.rstrip("\n")), lambda: text, damaged=damaged)
-    design = Experiment(result.folder.path.parent).design
-    return Answer(partial(_print_run, result, design), partial(_to_json, result, design), damaged=damaged)
-
-
-def _to_json(run: "RunResult", design: "Design") -> dict[str, Any]:
-    per_epoch = [{"epoch": e.epoch, **{k: json_value(v) for k, v in e.metrics.items()}} for e in run.epochs]
-    return {
-        **run_to_json(run),
-        "per_epoch": per_epoch,
-        "how": {name: json_value(value) for name, value in _how(run).items()},
-        "files": sizes_in(run.folder.path),
-        "next": run.next_step,
-        "traceback": run.error_log_tail(_LAST_LINES),
-        "note": (design.notes or {}).get(run.folder.id),
-        "experiment_note": design.note,
-    }
+    if code:
+        write_out(read_source(result).rstrip("\n"))
+    elif printed:
+        lines = read_output(result.folder.path).split("\n")
+        write_out("\n".join(map(last_state, lines)).rstrip("\n"))
+    else:
+        _print_run(result, Experiment(result.folder.path.parent).design)
+    tell_damage(damaged)
 
 
 def _print_run(run: "RunResult", design: "Design") -> None:
     from rich.filesize import decimal
 
-    params = run.folder.params.items()
     _print_pairs("", _facts(run, design))
-    _print_pairs(
-        "Hyperparameters",
-        {name: repr(value) if isinstance(value, float) else cell(value) for name, value in params},
-    )
+    params = run.folder.params.items()
+    _print_pairs("Hyperparameters", {name: repr(v) if isinstance(v, float) else text(v) for name, v in params})
     if run.epochs:
         _print_epochs(run, design)
     _print_pairs("Results of the run", {name: cell(value) for name, value in run.summary.items()})
@@ -110,7 +92,7 @@ def _print_epochs(run: "RunResult", design: "Design") -> None:
         best = max(run.epochs, key=lambda record: goal.score(record.metrics))
         if goal.score(best.metrics) > -math.inf:
             tell(f"best {goal.metric}: {cell(best.metrics[goal.metric])} at epoch {best.epoch}")
-    tell(f"not shown: {', '.join(left_out)}; --json has all" if left_out else "")
+    tell(f"not shown: {', '.join(left_out)}; a pipe gets all" if left_out else "")
 
 
 def _written(name: str, value: float) -> float | str:
@@ -144,7 +126,7 @@ def _how(run: "RunResult") -> dict[str, Any]:
     versions = run.start.get("versions")
     if isinstance(versions, Mapping):
         facts["versions"] = ", ".join(f"{name} {version}" for name, version in versions.items())
-    return {name: value for name, value in facts.items() if value not in (None, "")}
+    return facts
 
 
 def _heading(name: str) -> None:

@@ -344,7 +344,7 @@ def check_commands(root: Path, results: Any, runs: Any, dice: random.Random) -> 
     for file in ("t.csv", "t.json", "p.parquet"):
         check_rows(rows_of(load_table(root / file)), wanted)
     for folder in dice.sample(folders, BATCH // 2):
-        run_command("show", folder, *dice.choice([[], ["--json"]]))
+        run_command("show", folder)
 
 
 @contextlib.contextmanager

@@ -217,8 +217,8 @@ def test_what_a_run_is_built_on_is_shown(root):
     (source,) = read_runs(root / "pretrain")
     built = f"pretrain/{source.path.name}"
 
-    shown = json.loads(CliRunner().invoke(app, ["show", str(root / "probe" / "1"), "--json"]).stdout)
+    lines = CliRunner().invoke(app, ["show", str(root / "probe" / "1")]).stdout.splitlines()
     write_report(root / "probe", root / "page.html")
 
-    assert shown["how"]["built on"] == built
+    assert ["built", "on", built] in [line.split() for line in lines]
     assert built in (root / "page.html").read_text()
