@@ -5,22 +5,19 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runmanager.answers.sentences import statuses_in_words
 from runmanager.cli.common import check_folder, say
 from runmanager.cli.declare import Answer
-from runmanager.cli.rows import Selection, chosen, meeting, print_view, tell
+from runmanager.cli.rows import Selection, meeting, print_view, rows_to_json, tell
 from runmanager.core import files
 from runmanager.core.experiment import Experiment
 from runmanager.core.wording import counted
 from runmanager.errors import InvalidArgumentError
 from runmanager.tables.cells import duration
 from runmanager.tables.notes import first_line_of_note
-from runmanager.tables.results_files import json_value
-from runmanager.tables.run_numbers import ranked_numbers
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,15 +31,15 @@ def list_command(root: Path = Path("runs"), *, rows: Selection) -> Answer:
     """List experiments, or the runs of one experiment.
 
     A terminal shows the columns that matter most. A pipe or a file gets every column, one line per run. With
-    --where, --columns, --sort or --limit, the runs of all experiments are listed.
+    --where, --columns or --limit, and as JSON, the runs of all experiments are listed.
 
     For example:
 
       runmanager list                                the experiments under runs/
       runmanager list runs/fashion_grid              its runs, by number
       runmanager list --where "status=failed"        those of all experiments
-      runmanager list runs/fashion_grid --sort=-lr --columns run,lr,loss
-      runmanager list --json | jq '.[].runs[].folder'
+      runmanager list runs/fashion_grid --columns run,lr,loss
+      runmanager list --json | jq '.[].folder'
 
     Exit codes: 0 listed; 1 something is damaged; 2 no such folder or column.
     """
@@ -58,12 +55,12 @@ def list_command(root: Path = Path("runs"), *, rows: Selection) -> Answer:
     def show() -> None:
         if not by_folder:
             say(no_runs(root))
-        elif len(by_folder) > 1 and not rows.is_of_rows:
+        elif len(by_folder) > 1 and not (rows.where or rows.columns or rows.limit):
             _print_experiments(by_folder, everything=rows.everything)
         else:
             _print_runs(by_folder, rows)
 
-    return Answer(show, partial(_to_json, by_folder, rows), damaged=damaged)
+    return Answer(show, lambda: rows_to_json(meeting(_table(by_folder), rows.where), rows), damaged)
 
 
 def _print_runs(by_folder: RunsByFolder, selection: Selection) -> None:
@@ -78,30 +75,6 @@ def _print_runs(by_folder: RunsByFolder, selection: Selection) -> None:
     for note in notes_of(runs):
         tell(note)
     print_view(runs_view(runs), selection)
-
-
-def _to_json(by_folder: RunsByFolder, selection: Selection) -> list[dict[str, Any]]:
-    """Return the experiments with their selected runs, in the selected order."""
-    runs = [(folder, run) for folder, runs in by_folder.items() for run in runs]
-    contents = {position: run_to_json(run) for position, (_, run) in enumerate(runs)}
-    if selection.is_of_rows:  # otherwise, without the slow import of pandas
-        from runmanager.tables.formats import to_rows
-
-        table = chosen(meeting(_table(by_folder), selection.where), selection)
-        rows = to_rows(table) if selection.columns else [contents[position] for position in table.index]
-        contents = dict(zip(table.index, rows, strict=True))
-    listed: dict[Path, list[dict[str, Any]]] = {}
-    for position, content in contents.items():
-        listed.setdefault(runs[position][0], []).append(content)
-    return [
-        {
-            "experiment": folder.name,
-            "folder": str(folder),
-            "note": Experiment(folder).design.note,
-            "runs": of_folder,
-        }
-        for folder, of_folder in listed.items()
-    ]
 
 
 def _table(by_folder: RunsByFolder) -> "pd.DataFrame":
@@ -160,21 +133,3 @@ def sizes_in(folder: Path) -> dict[str, int]:
             with contextlib.suppress(OSError):  # another process may remove it meanwhile
                 sizes[path.relative_to(folder).as_posix()] = path.lstat().st_size
     return dict(sorted(sizes.items()))
-
-
-def run_to_json(run: "RunResult") -> dict[str, Any]:
-    """Return the summary of a run as JSON."""
-    (metrics,) = ranked_numbers([run], [])
-    return {
-        "run": run.folder.number,
-        "folder": str(run.folder.path),
-        "status": str(run.status),
-        "params": {name: json_value(value) for name, value in run.folder.params.items()},
-        "epochs": len(run.epochs),
-        "metrics": {name: json_value(value) for name, value in metrics.items()},
-        "attempts": run.attempts,
-        "mixed": run.mixed,
-        "jobs": run.jobs,
-        "threads": run.threads,
-        "error": run.error,
-    }

@@ -43,11 +43,6 @@ class Selection:
         if self.limit is not None and self.limit < 1:
             raise InvalidArgumentError(f"--limit (-n) must be a whole number, 1 or more, got {self.limit}")
 
-    @property
-    def is_of_rows(self) -> bool:
-        """Whether the user selected rows or columns of runs."""
-        return bool(self.where or self.columns or self.limit)
-
 
 def is_table(path: Path) -> bool:
     """Whether a path is a file that `load_table` reads."""
@@ -94,12 +89,6 @@ def meeting(runs: "pd.DataFrame", where: Sequence[str] | None) -> "pd.DataFrame"
 def rows_to_json(rows: "pd.DataFrame", selection: Selection) -> list[dict[str, Any]]:
     """Return the selected rows and columns as JSON."""
     from runmanager.tables.formats import to_rows
-
-    return to_rows(chosen(rows, selection))
-
-
-def chosen(rows: "pd.DataFrame", selection: Selection) -> "pd.DataFrame":
-    """Return the selected rows and columns."""
     from runmanager.tables.where import check_columns, names_in
 
     if names := names_in(selection.columns or ""):
@@ -108,7 +97,7 @@ def chosen(rows: "pd.DataFrame", selection: Selection) -> "pd.DataFrame":
         rows = rows.assign(**{name: rows[mean] for name, mean in means.items() if name not in rows})
         check_columns(names, rows)
         rows = rows[names]
-    return rows.head(len(rows) if selection.limit is None else selection.limit)
+    return to_rows(rows[: selection.limit])
 
 
 def print_view(view: "View", selection: Selection) -> None:

@@ -320,8 +320,7 @@ def check_view(view: Any) -> None:
 
 def check_commands(root: Path, results: Any, runs: Any, dice: random.Random) -> None:
     """Call every command that reads."""
-    listed = json.loads(run_command("list", root, "--json"))
-    numbers = {(each["experiment"], run["run"]) for each in listed for run in each["runs"]}
+    numbers = {(run["experiment"], run["run"]) for run in json.loads(run_command("list", root, "--json"))}
     assert {(name, number) for name in (GOOD, MIXED) for number in range(1, NUM_GOOD + 1)} <= numbers
     for folder in (root, root / MIXED):
         options = dice.choice(
