@@ -16,10 +16,10 @@ from runmanager.drawing.console import (
 )
 
 
-def printed(table, width=200, title=None, *, is_terminal=False):
+def printed(table, width=200, *, is_terminal=False):
     file = io.StringIO()
     options: Any = {"highlight": False, "markup": False, "emoji": False, "color_system": None}
-    print_table(table, title, Console(file=file, width=width, force_terminal=is_terminal, **options))
+    print_table(table, Console(file=file, width=width, force_terminal=is_terminal, **options))
     return [line.rstrip() for line in file.getvalue().splitlines()]
 
 

@@ -112,7 +112,6 @@ class View:
             first=self.first,
             best=self.best,
             bars=self.bars,
-            hints=list(map(str, rows["error"])) if "error" in rows else (),
         )
 
     def taken(self, positions: Sequence[int]) -> "View":

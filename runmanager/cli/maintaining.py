@@ -47,4 +47,4 @@ def devices_command() -> None:
     from runmanager.devices.describe import describe_devices
     from runmanager.drawing.console import print_table
 
-    print_table(describe_devices(), title="Devices")
+    print_table(describe_devices())

@@ -620,8 +620,8 @@ class Display(Listener):
     def show_progress(self, line: str) -> None:
         """Replace the temporary line, if the display can replace lines."""
 
-    def clear(self, then: str = "") -> None:
-        """Clear temporary lines for other output; then show a line."""
+    def clear(self) -> None:
+        """Clear temporary lines for other output."""
 
     def add_runs(self, folders: Sequence[RunFolder], more: int) -> None:
         """Called when further runs are due; a search may still add `more`."""

@@ -29,18 +29,12 @@ Drawing = Callable[[int, int], list[Text]]
 """Returns the lines that fit a width and a height."""
 
 
-def print_table(
-    rows: "pd.DataFrame | Sequence[Mapping[str, Any]]",
-    title: str | None = None,
-    console: Console | None = None,
-) -> None:
+def print_table(rows: "pd.DataFrame | Sequence[Mapping[str, Any]]", console: Console | None = None) -> None:
     """Print the last rows of a table."""
     console = console or wide_console()
     left_out = max(len(rows) - _MOST_ROWS, 0)
     if left_out:
         console.print(f"({left_out} earlier rows are in the table, not shown here)")
-    if title:
-        console.print(title, style="italic")
     if names := print_fitted(Table.of(rows[left_out:]), console):
         console.print(f"(not shown: {', '.join(names)})", style="dim", soft_wrap=True)
 

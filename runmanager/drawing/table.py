@@ -27,7 +27,7 @@ _LEAST_FOLDED = 10  # minimum width of a text that is folded
 _MOST_LINES = 3  # maximum number of lines of a heading whose parts are short
 _PART = re.compile(r"\s*(?:[^\s_]+_*|_+)")  # a part of a heading, which may be folded behind it
 _UNIT = re.compile(r"(?<=\d) (?=%|(?:s|min|h)\b)")  # the blanks that may not end a line
-_HARD = "\N{NO-BREAK SPACE}"
+HARD = "\N{NO-BREAK SPACE}"
 _STATUS = "status"
 _BAR = "rgba(84, 137, 214, 0.32)"  # text on this color is readable on white and on black pages
 _CELL = "white-space: nowrap; max-width: 26em; overflow: hidden; text-overflow: ellipsis"
@@ -57,7 +57,6 @@ class Table:
         least: Column -> its minimum width, for rows that follow later.
         best: The indexes of the rows to emphasize.
         bars: Column of numbers -> the number with an empty bar, and the number with a full bar.
-        hints: The tooltip over the status of each row in a notebook.
     """
 
     def __init__(
@@ -72,7 +71,6 @@ class Table:
         least: Mapping[str, int] | None = None,
         best: Collection[int] = (),
         bars: Mapping[str, tuple[float, float]] | None = None,
-        hints: Sequence[str] = (),
     ) -> None:
         self._values = [list(row) for row in rows]
         self._rows = [[cell(value) for value in row] for row in self._values]
@@ -86,7 +84,7 @@ class Table:
                 numbers = aligned(value if isinstance(value, float) else math.nan for value in column)
                 for row, number in zip(self._rows, numbers, strict=True):
                     row[index] = number or row[index]
-        self._fold, self._best, self._hints = fold, frozenset(best), hints
+        self._fold, self._best = fold, frozenset(best)
         self._first = [heads.index(name) for name in dict.fromkeys(first) if name in heads]
         self._least = [(least or {}).get(name, 0) for name in heads]
         self._bars = {heads.index(name): ends for name, ends in (bars or {}).items() if name in heads}
@@ -180,17 +178,15 @@ class Table:
         for number, row in enumerate(self._rows):
             cells = []
             for index, (sign, content) in enumerate(self._signed(row)):
-                style, title = f"{sides[index]}; {_CELL}", content
+                style = f"{sides[index]}; {_CELL}"
                 if number in self._best:
                     style += "; font-weight: bold"
                 value, (low, high) = self._values[number][index], self._bars.get(index, (0.0, 0.0))
                 if low < high and isinstance(value, float | int) and math.isfinite(value):
                     end = f"{100 * (value - low) / (high - low):.0f}%"
                     style += f"; background: linear-gradient(90deg, {_BAR} {end}, transparent {end})"
-                if index == self._status and self._hints:
-                    title = self._hints[number] or content
                 front = f"{signed(sign, sign)} " if sign else ""
-                cells.append(f'<td style="{style}" title="{escape(title)}">{front}{escape(content)}</td>')
+                cells.append(f'<td style="{style}" title="{escape(content)}">{front}{escape(content)}</td>')
             lines.append(f"<tr>{''.join(cells)}</tr>")
         content = "\n".join(lines)
         return f'<div style="overflow-x: auto"><table class="dataframe">{content}</table></div>'
@@ -250,7 +246,7 @@ def wrapped(content: str, width: int, first: str = "", others: str | None = None
     wrapper = textwrap.TextWrapper(
         width, first, others, replace_whitespace=False, break_long_words=False, break_on_hyphens=False
     )
-    return [line.replace(_HARD, " ") for line in wrapper.wrap(_UNIT.sub(_HARD, content))] or [first.rstrip()]
+    return [line.replace(HARD, " ") for line in wrapper.wrap(_UNIT.sub(HARD, content))] or [first.rstrip()]
 
 
 def _sum(widths: Iterable[int]) -> int:

@@ -28,7 +28,7 @@ from runmanager.drawing.table import GAP
 from runmanager.errors import InvalidArgumentError
 from runmanager.executors.signals import INTERRUPTED, TIME_IS_OVER
 from runmanager.screen.announcements import announce, announce_alone, changes_of
-from runmanager.screen.plan_table import costs_of, estimated_seconds, plan_summary, plan_table
+from runmanager.screen.plan_table import costs_of, plan_summary, plan_table
 from runmanager.screen.run_rows import DEVICE, DURATION, Row, RunColumns, lines_below
 from runmanager.screen.running import Running
 from runmanager.screen.time_left import costs, rounded, scheduled
@@ -262,9 +262,9 @@ class GridProgress(Display):
         """Show a status line below the others, if the screen can update such a line."""
         self._screen.show_below(lambda *_: [Text(line)])
 
-    def clear(self, then: str = "") -> None:
-        """Remove the live display below the lines, or replace it by the line `then`."""
-        self._screen.show_below((lambda *_: [Text(then)]) if then else None)
+    def clear(self) -> None:
+        """Remove the live display below the lines."""
+        self._screen.show_below(None)
 
     def show_plan(self, loop: Loop, plan: Plan) -> None:
         """Print the planned runs with their devices, the finished runs, and the search that adds more."""
@@ -274,11 +274,10 @@ class GridProgress(Display):
             self.say(loop.search.introduction())
             if not plan.runs:
                 return
-        seconds = estimated_seconds(plan, costs_of(plan), loop.design.repeating(plan.varying))
         names = [name for name in plan.varying if name != "device"]
-        lines, _ = plan_table(plan, seconds, names).fitted(self._screen.width)
+        lines, _ = plan_table(plan, names).fitted(self._screen.width)
         self._screen.print([line.plain for line in lines])
-        self.say(plan_summary(plan, seconds, loop.num_lanes))
+        self.say(plan_summary(plan, loop.num_lanes, loop.design.repeating(plan.varying)))
         if not (loop.search and loop.search.axes) and loop.design.repeating(loop.whole.varying):
             from runmanager.answers.foresight import foresee  # imports pandas
 
@@ -419,10 +418,7 @@ def _log(text: str, *, is_shown: bool) -> None:
         return
     record = logger.makeRecord(logger.name, level, __file__, 0, text, (), None)
     standard = (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)
-    above: logging.Logger | None = logger
-    while above:
-        for handler in above.handlers:
-            # such a handler, as Hydra has one, would repeat what the screen shows
-            if level >= handler.level and not (is_shown and getattr(handler, "stream", None) in standard):
-                handler.handle(record)
-        above = above.parent if above.propagate else None
+    for handler in [*logger.handlers, *(logging.root.handlers if logger.propagate else [])]:
+        # such a handler, as Hydra has one, would repeat what the screen shows
+        if level >= handler.level and not (is_shown and getattr(handler, "stream", None) in standard):
+            handler.handle(record)

@@ -1,10 +1,9 @@
 """The panel at the end of a grid, for terminals, files and notebooks."""
 
-import html
 from collections.abc import Iterator
 from dataclasses import dataclass
+from html import escape
 
-from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions
 from rich.text import Text
 
@@ -12,14 +11,13 @@ from runmanager.answers.conclusion import Conclusion, Sentence
 from runmanager.core.outcome import Status
 from runmanager.core.wording import listed
 from runmanager.drawing.console import cell_number, for_output
-from runmanager.drawing.table import ENDLESS, Table, sign_color, signed, wrapped
-from runmanager.tables.cells import join
+from runmanager.drawing.table import HARD, sign_color, signed, wrapped
 
 _WIDEST = 120  # maximum number of characters in a line of text
 _MOST_NAMED = 8  # maximum number of names of left-out columns
 _INDENT = "  "
+_HEADING = 8  # width of the words in front of facts and next steps
 _RULE = "━"
-_STYLE = "text-align: left; padding: 2px 12px 2px 0; font-size: inherit"
 
 
 @dataclass(frozen=True, repr=False)
@@ -38,53 +36,51 @@ class Panel:
     def lines(self, width: int) -> list[Text]:
         """Return the lines; only a word that is longer than `width` makes a line longer."""
         content, of_text = self.conclusion, min(width, _WIDEST)
-        lines = self._title(of_text)
+        counts = [(f"{number:,} {status}", _mark(status)) for status, number in content.counts]
+        title = " · ".join([content.folder, *(count.replace(" ", HARD) for count, _ in counts)])
+        lines = [Text(line) for line in wrapped(title, of_text, _RULE * 2 + " ", _INDENT)]
+        for line in lines:
+            line.highlight_words([content.folder], "bold")
+            for count, mark in counts:
+                line.highlight_words([count], sign_color(mark))
+        if len(lines) == 1:
+            lines[0].append(f" {_RULE * (of_text - lines[0].cell_len - 1)}", "dim")
         lines += map(Text, wrapped(content.note, of_text, "", _INDENT) if content.note else [])
         lines += _sentence(content.best, of_text, "bold")
-        lines += _table(content.table, content.which, width) if content.table else []
+        if content.table:
+            rows, left_out = content.table.fitted(width - len(_INDENT))
+            lines += [Text(_INDENT).append_text(row) for row in rows]
+            hidden = f"not shown: {listed(left_out, _MOST_NAMED)}" if left_out else ""
+            if notes := "; ".join(filter(None, [content.which, hidden])):
+                lines += [Text(line, "dim") for line in wrapped(f"({notes})", width, _INDENT)]
         for problem in content.problems:
             lines += _sentence(problem, of_text)
         for name, fact in content.facts:
-            lines += map(Text, wrapped(fact, of_text, f"{name:<8}", " " * 8))
-        steps = [(command, f"  # {purpose}") for command, _, purpose in content.steps]
-        longest = max((cell_len(command) for command, _ in steps), default=0)
-        fits = all(8 + longest + len(purpose) <= width for _, purpose in steps)
-        for index, (command, purpose) in enumerate(steps):
-            padding = " " * (longest - cell_len(command))
-            comment = f"{padding}{purpose}" if fits else ""
-            lines.append(Text.assemble(f"{'' if index else 'next':<8}{command}", (comment, "dim")))
-        return lines
-
-    def _title(self, width: int) -> list[Text]:
-        lines = [Text.assemble((f"{_RULE * 2} ", "dim"), (self.conclusion.folder, "bold"))]
-        for status, number in self.conclusion.counts:
-            count = f"{number:,} {status}"
-            if lines[-1].cell_len + len(" · ") + cell_len(count) > width:
-                lines.append(Text(_INDENT))
-            lines[-1].append(" · ").append(count, sign_color(_mark(status)))
-        room = width - lines[-1].cell_len - 1
-        lines[-1].append(f" {_RULE * room}" if room > 0 and len(lines) == 1 else "", "dim")
+            lines += map(Text, wrapped(fact, of_text, f"{name:<{_HEADING}}", " " * _HEADING))
+        longest = max((len(command) for command, _, _ in content.steps), default=0)
+        for index, (command, _, purpose) in enumerate(content.steps):
+            start, comment = f"{'' if index else 'next':<{_HEADING}}", f"  # {purpose}"
+            fits = _HEADING + longest + len(comment) <= width
+            lines.append(Text.assemble(start, f"{command:<{longest}}", (comment if fits else "", "dim")))
         return lines
 
     def _repr_html_(self) -> str:
         if self.cell is not None and self.cell == cell_number():
             return ""
         content = self.conclusion
-        counts = (signed(f"{number:,} {status}", _mark(status)) for status, number in content.counts)
-        parts = [f"<p>{join([f'<b>{html.escape(content.folder)}</b>', *counts])}</p>"]
-        parts += [f"<p>{html.escape(content.note)}</p>"] if content.note else []
+        counts = [signed(f"{number:,} {status}", _mark(status)) for status, number in content.counts]
+        parts = [" · ".join([f"<b>{escape(content.folder)}</b>", *counts]), escape(content.note)]
         parts.append(_sentence_html(content.best, is_strong=True))
         if content.table:
-            parts.append(content.table.to_html())
-            parts.append(f"<p><small>{html.escape(content.which)}</small></p>" if content.which else "")
+            parts += [
+                content.table.to_html(),
+                f"<small>{escape(content.which)}</small>" if content.which else "",
+            ]
         parts += map(_sentence_html, content.problems)
-        parts += [f"<p>{name}: {html.escape(fact)}</p>" for name, fact in content.facts]
-        steps = (
-            f'<tr><td style="{_STYLE}"><code>{html.escape(call)}</code></td>'
-            f'<td style="{_STYLE}">{html.escape(purpose)}</td></tr>'
-            for _, call, purpose in content.steps
-        )
-        return "\n".join([*parts, f"<table>{''.join(steps)}</table>"])
+        parts += [f"{name}: {escape(fact)}" for name, fact in content.facts]
+        steps = [f"<code>{escape(call)}</code> {escape(purpose)}" for _, call, purpose in content.steps]
+        parts.append("<br>".join(steps))
+        return "\n".join(part if part.startswith("<div") else f"<p>{part}</p>" for part in parts if part)
 
 
 def _mark(status: str) -> str:
@@ -99,20 +95,7 @@ def _sentence(sentence: Sentence, width: int, style: str = "") -> list[Text]:
     return lines + [Text(line) for detail in sentence.details for line in wrapped(detail, width, _INDENT * 2)]
 
 
-def _table(table: Table, which: str, width: int) -> list[Text]:
-    """Return the lines of the columns that fit, and a line with the names of the others."""
-    drawn, left_out = table.fitted(width - len(_INDENT) if width < ENDLESS else width)
-    lines = [Text(_INDENT).append_text(line) for line in drawn]
-    hidden = f"not shown: {listed(left_out, _MOST_NAMED)}" if left_out else ""
-    if notes := "; ".join(filter(None, [which, hidden])):
-        lines += [Text(line, "dim") for line in wrapped(f"({notes})", width, _INDENT)]
-    return lines
-
-
 def _sentence_html(sentence: Sentence, *, is_strong: bool = False) -> str:
-    text = html.escape(sentence.text)
-    lines = [
-        f"{signed(sentence.mark, sentence.mark)} " + (f"<b>{text}</b>" if is_strong else text),
-        *map(html.escape, sentence.details if sentence.in_notebook is None else sentence.in_notebook),
-    ]
-    return f"<p>{'<br>'.join(lines)}</p>"
+    text, mark = escape(sentence.text), signed(sentence.mark, sentence.mark)
+    details = sentence.details if sentence.in_notebook is None else sentence.in_notebook
+    return "<br>".join([f"{mark} <b>{text}</b>" if is_strong else f"{mark} {text}", *map(escape, details)])

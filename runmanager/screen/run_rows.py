@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.cells import cell_len, set_cell_size
 
-from runmanager.core.outcome import LEADING
+from runmanager.core.values import column
 from runmanager.core.wording import printable
 from runmanager.drawing.table import GAP, Table
 from runmanager.tables.cells import brief, cell, join, steady
@@ -60,7 +60,7 @@ class RunColumns:
             width = _MINUTES if name == DURATION and "min" in content else cell_len(content)
             self._widths[name] = max(self._widths.get(name, 0), width)
         for axis, value in row.params.items():
-            name = _column(axis)
+            name = column(axis)
             if isinstance(value, bool) or not isinstance(value, int | float):
                 self._texts.add(name)
             elif value != float(f"{value:g}"):  # a search draws such numbers, and the next one may be longer
@@ -68,7 +68,7 @@ class RunColumns:
 
     def lines(self, rows: Sequence[Row], width: int) -> tuple[list[str], list[str], list[str]]:
         """Return the lines of the headings, one line per row, and the axes that do not fit."""
-        axes = [_column(name) for name in self._axes if name != DEVICE]
+        axes = [column(name) for name in self._axes if name != DEVICE]
         goals, others = self.metrics[: self.num_goals], self.metrics[self.num_goals :]
         names = [COUNT, RUN, *axes, *[DEVICE] * self.has_device, EPOCH, DURATION, *self.metrics]
         first = [COUNT, RUN, EPOCH, *axes[:1], *goals, DURATION, *axes[1:_NUM_FIRST_AXES]]
@@ -89,7 +89,7 @@ class RunColumns:
         """Return the row as a line of named values."""
         parts = [f"{row.cells[COUNT]} run {row.cells[RUN]:>{self._widths.get(RUN, 0)}}"]
         for name in self._axes:
-            size = self._widths.get(_column(name), 0)
+            size = self._widths.get(column(name), 0)
             value = f"{_value(row.params[name]):<{size}}" if name in row.params else ""
             parts.append(f"{printable(name)}={value}" if value else " " * (len(name) + 1 + size))
         values = [f"{printable(name)} {steady(value):<{_METRIC}}" for name, value in row.metrics.items()]
@@ -101,18 +101,13 @@ class RunColumns:
         return join([start, row.notes[-1], time])
 
     def _cells(self, row: Row) -> dict[str, str]:
-        axes = {_column(name): _value(row.params[name]) for name in self._axes if name in row.params}
+        axes = {column(name): _value(row.params[name]) for name in self._axes if name in row.params}
         return axes | {name: steady(value) for name, value in row.metrics.items()} | dict(row.cells)
 
 
 def lines_below(row: Row, line: str) -> list[str]:
     """Return the further lines of a row: those whose text its line does not have."""
     return [f"{_INDENT}{content}" for content in row.below if content and content not in line]
-
-
-def _column(axis: str) -> str:
-    """Return the heading of an axis, which must differ from all other headings."""
-    return f"{axis} (hyperparameter)" if axis in (*LEADING, RUN, EPOCH, DURATION, "status") else axis
 
 
 def _value(value: Any) -> str:

@@ -1,15 +1,17 @@
 """What a terminal, a notebook and a file show of a grid: plan, live rows, lines, panel (docs/results.md)."""
 
 import html
+import io
 import logging
 import math
 import re
+import sys
 import time
 from typing import Any
 
 import pytest
 
-from runmanager import RunManager, SuccessiveHalving, load_run, run_grid
+from runmanager import LogUniform, OptunaSearch, RunManager, SuccessiveHalving, Uniform, load_run, run_grid
 from tests.border.experiments import QUIET, Scored, execute
 from tests.border.screens import terminal
 
@@ -322,6 +324,77 @@ def test_a_cell_of_a_notebook_shows_the_panel_once(tmp_path):
 
 
 @pytest.mark.parametrize("width", [80, 120])
+def test_numbers_that_a_search_draws_do_not_move_the_columns_and_all_goals_have_one(tmp_path, width):
+    def scores(run):
+        return {"loss": 0.5 + run.lr, "val_accuracy": 1 / (1 + run.lr), "val_loss": run.lr + run.dropout}
+
+    grid = {"lr": LogUniform(1e-4, 1), "dropout": Uniform(0, 0.9)}
+    with terminal(width) as screen:
+        execute(
+            tmp_path,
+            grid,
+            scores,
+            search=OptunaSearch(10),
+            goal=["max:val_accuracy", "min:val_loss"],
+            display=True,
+        )
+
+    lines = screen.lines[: screen.lines.index(panel_of(screen.lines)[0])]
+    headings = [line for line in lines if {"run", "lr", "epoch"} <= set(line.split())]
+    first = next(line for line in lines if line.startswith("✓  1/10"))
+    goals = [f"{number:.4f}" for number in (1 / (1 + 0.01388), 0.01388 + 0.5112)]
+    assert len(headings) == 1
+    assert [goal for goal in goals if goal[:5] not in first] == []
+
+
+LONG = "validation_accuracy_of_the_second_head_at_the_largest_scale_xyz"
+
+
+def test_a_long_name_of_a_metric_hides_no_number(tmp_path):
+    pictures = []
+
+    def train(run, manager):
+        with manager.run(run):
+            for _ in manager.epochs(1):
+                manager.track(**{LONG: run.lr})
+                end = time.monotonic() + 20
+                while run.lr == 0.2 and time.monotonic() < end and "best so far" not in "".join(pictures):
+                    pictures[:] = screen.lines
+                    time.sleep(0.01)
+
+    with terminal(80) as screen:
+        options = {**QUIET, "display": True, "goal": f"max:{LONG}"}
+        run_grid({"lr": [0.1, 0.2]}, train, experiment="e", root=tmp_path, **options)
+
+    assert re.search(r"best so far +validation_acc\S+ 0\.1 · run 1", "\n".join(pictures))
+    row = next(index for index, line in enumerate(screen.lines) if line.startswith("✓ 1/2"))
+    begin = next(index for index, line in enumerate(screen.lines) if "validation" in line)
+    assert row - begin <= 4
+    assert "0.1000" in screen.lines[row]
+
+
+def test_a_handler_of_standard_output_does_not_repeat_what_the_screen_shows(tmp_path):
+    """Hydra configures logging in this way."""
+    file = io.StringIO()
+    with terminal(80) as screen:
+        handlers = [logging.StreamHandler(sys.stdout), logging.StreamHandler(file)]
+        logger = logging.getLogger()
+        level = logger.level
+        logger.setLevel("INFO")
+        for handler in handlers:
+            logger.addHandler(handler)
+        try:
+            execute(tmp_path, SMALL, small, display=True)
+        finally:
+            logger.setLevel(level)
+            for handler in handlers:
+                logger.removeHandler(handler)
+
+    assert screen.text.count("4 completed") == screen.text.count("4 runs, 4 to execute") == 1
+    assert file.getvalue().count("4 completed") == file.getvalue().count("4 runs, 4 to execute") == 1
+
+
+@pytest.mark.parametrize("width", [80, 120])
 def test_a_terminal_has_rows_of_ended_runs_and_below_them_the_runs_in_progress(tmp_path, width):
     pictures = []
 
@@ -420,6 +493,7 @@ def test_a_plan_names_runs_by_what_happens_to_them_and_writes_nothing(tmp_path, 
     assert ["execute" in row for row in rows[:6]] == [False] * 4 + [True] * 2
     for part in ("6 runs", "completed 4", "execute 2"):
         assert part in screen.text
+    assert "starting" not in screen.getvalue()
     assert max(map(len, screen.lines)) <= width
     assert sorted(tmp_path.rglob("*")) == before
     assert (outcome.panel, outcome.exit_code) == (None, 0)
