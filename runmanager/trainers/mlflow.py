@@ -3,9 +3,7 @@
 import hashlib
 import math
 import os
-import re
 import time
-from collections.abc import Mapping
 from typing import Any
 
 from runmanager.core.outcome import Status
@@ -14,13 +12,10 @@ from runmanager.errors import MissingExtraError, StorageError, first_line
 from runmanager.tables.loading import read_results, warn_of
 from runmanager.trainers.cleaning import Cleaning
 
-_MOST_METRICS = 1000  # maximum number of metrics per call, a limit of MLflow
-_MOST_PARAMS = 100
+_MOST_METRICS, _MOST_PARAMS = 1000, 100  # maximum numbers per call, limits of MLflow
+_LONGEST = 6000  # the maximum number of characters of a parameter in MLflow
 _STATE = "runmanager.state"
-_LONGEST_NAME, _LONGEST = 250, 6000  # the maximum number of characters of a name and of a parameter in MLflow
-# the invalid characters in a name, which MLflow's files use as a path
-_REFUSED = re.compile(r"[^\w.\- ]|^\.+|^$")
-_LATEST_S = 2.5e11  # maximum time that is exported, in seconds since 1970
+_REFUSED = r"[^\w.\- ]|^\.+|^$"  # in a name, which MLflow's files use as a path
 
 
 def export_mlflow(path: str | os.PathLike[str] = "runs", *, tracking_uri: str | None = None) -> list[str]:
@@ -60,13 +55,8 @@ def export_mlflow(path: str | os.PathLike[str] = "runs", *, tracking_uri: str | 
     try:
         client = mlflow.MlflowClient(tracking_uri)
         for name, runs in experiments:
-            title = cleaning.text(f"the name of {name[:40]!r}", name, 500)
-            params = {param for run in runs for param in run.folder.params}
-            metrics = {metric for run in runs for record in run.epochs for metric in record.metrics}
-            names = cleaning.names("hyperparameter", sorted(params), _clean, _LONGEST_NAME)
-            tags = cleaning.names("metric", sorted(metrics), _clean, _LONGEST_NAME)
-            begun = [run for run in runs if run.attempts]
-            logged += filter(None, (_log(client, cleaning, title, run, names, tags) for run in begun))
+            title = cleaning.text("the name of an experiment", name)
+            logged += filter(None, (_log(client, cleaning, title, run) for run in runs if run.attempts))
     except mlflow.MlflowException as error:
         uri = tracking_uri or mlflow.get_tracking_uri()
         raise StorageError(f"MLflow at {uri} refuses: {first_line(error)}") from error
@@ -75,24 +65,17 @@ def export_mlflow(path: str | os.PathLike[str] = "runs", *, tracking_uri: str | 
     return logged
 
 
-def _log(
-    client: Any,
-    cleaning: Cleaning,
-    title: str,
-    run: RunResult,
-    names: Mapping[str, str],
-    tags: Mapping[str, str],
-) -> str | None:
-    """Log a run, replacing its earlier export; return its id in MLflow, None if nothing has changed.
-
-    `names` and `tags` map hyperparameters and metrics to valid names.
-    """
+def _log(client: Any, cleaning: Cleaning, title: str, run: RunResult) -> str | None:
+    """Log a run, replacing its earlier export; return its id in MLflow, None if nothing has changed."""
     from mlflow.entities import Metric, Param
 
     id_ = hashlib.sha256(run.folder.id.encode("utf-8", "replace")).hexdigest()
     experiment = client.get_experiment_by_name(title)
     experiment_id = experiment.experiment_id if experiment else client.create_experiment(title)
-    state = _state(run)
+    # a digest that changes with the status or any number of the run
+    numbers = repr([(record.epoch, sorted(record.metrics.items())) for record in run.epochs])
+    digest = hashlib.sha256(numbers.encode()).hexdigest()[:16]
+    state = f"{run.status} after {len(run.epochs)} epochs, {digest}"
     earlier = client.search_runs([experiment_id], f"tags.`runmanager.id` = '{id_}'")
     if any(exported.data.tags.get(_STATE) == state for exported in earlier):
         return None
@@ -105,18 +88,17 @@ def _log(
         "runmanager.run": number,
         "runmanager.error": cleaning.text(f"the error of run {number}", run.error, _LONGEST),
     }
-    begun = int(run.start.get("t_wall", time.time()) * 1000)  # start time in ms since 1970
-    end = begun
+    end = begun = int(run.start.get("t_wall", time.time()) * 1000)  # start time in ms since 1970
     metrics: list[Any] = []
     for record in run.epochs:
-        end = begun + _duration_ms(record.metrics)
+        end = begun + int(record.metrics.get("run duration", 0.0) * 1000)
         for name, value in record.metrics.items():
             if math.isinf(value):
-                cleaning.note("infinite values are left out")
+                cleaning.changes["infinite values are left out"] = None
             else:
-                metrics.append(Metric(tags[name], value, end, record.epoch))
+                metrics.append(Metric(cleaning.name(name, _REFUSED), value, end, record.epoch))
     params = [
-        Param(names[name], cleaning.text(f"hyperparameter {name!r}", str(value), _LONGEST))
+        Param(cleaning.name(name, _REFUSED), cleaning.text(f"hyperparameter {name!r}", str(value), _LONGEST))
         for name, value in run.folder.params.items()
     ]
     name = cleaning.text(f"the name of run {number}", run.folder.path.name)
@@ -129,19 +111,3 @@ def _log(
     client.set_terminated(run_id, "FINISHED" if run.status is Status.COMPLETED else ending, end)
     client.set_tag(run_id, _STATE, state)  # set this tag last, as a run without it is exported again
     return run_id
-
-
-def _state(run: RunResult) -> str:
-    """Return a digest of a run; the digest changes with the status or any number of the run."""
-    numbers = repr([(record.epoch, sorted(record.metrics.items())) for record in run.epochs])
-    digest = hashlib.sha256(numbers.encode()).hexdigest()[:16]
-    return f"{run.status} after {len(run.epochs)} epochs, {digest}"
-
-
-def _clean(name: str) -> str:
-    return _REFUSED.sub("_", name)
-
-
-def _duration_ms(metrics: Mapping[str, float]) -> int:
-    seconds = metrics.get("run duration", 0.0)
-    return int(min(max(seconds, 0.0), _LATEST_S) * 1000) if math.isfinite(seconds) else 0

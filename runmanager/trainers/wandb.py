@@ -3,7 +3,6 @@
 import hashlib
 import math
 import os
-import re
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +18,8 @@ _QUIET = {
 }  # fmt: skip
 """Settings that switch off W&B's recording of the program, as this program did not train the runs."""
 
-_RESERVED = frozenset(("", "_step", "_runtime", "_timestamp", "_wandb"))
-_REFUSED = re.compile(r"[/\\#?%:]")  # the invalid characters in the name of a project
+_REFUSED = r"[/\\#?%:]"  # in the name of a project
+_REFUSED_KEY = r"\0|^(_step|_runtime|_timestamp|_wandb|)$"
 _LONGEST = 128  # the maximum number of characters of the name of a project, group or run
 
 
@@ -60,37 +59,33 @@ def export_wandb(
     files.make_folder(Path(folder).absolute())
     written: list[Path] = []
     cleaning = Cleaning("W&B")
-    projects = cleaning.names("project", dict(experiments), lambda name: _REFUSED.sub("_", name), _LONGEST)
-    groups = cleaning.names("group", projects, lambda name: cleaning.text("", name), _LONGEST)
     for name, runs in experiments:
-        metrics = {"epoch", *(metric for run in runs for record in run.epochs for metric in record.metrics)}
-        columns = cleaning.names("metric", sorted(metrics), _clean_key)
+        group = cleaning.name(cleaning.text("", name), _REFUSED, _LONGEST)
         for run in [run for run in runs if run.attempts]:
-            params = run.folder.params
-            keys = cleaning.names("hyperparameter", params, _clean_key)
+            config = {
+                cleaning.name(key, _REFUSED_KEY): _json_value(value, key, cleaning)
+                for key, value in run.folder.params.items()
+            }
             opened = wandb.init(
-                project=project or projects[name],
-                group=groups[name],
+                project=project or group,
+                group=group,
                 id=hashlib.sha256(f"{name}/{run.folder.id}".encode()).hexdigest()[:16],
                 name=cleaning.text(f"the name of run {run.folder.number}", run.folder.path.name, _LONGEST),
-                config={keys[key]: _json_value(value, key, cleaning) for key, value in params.items()},
+                config=config,
                 mode="offline",
                 dir=os.fspath(folder),
                 reinit="create_new",  # an open W&B run of the caller stays open
                 settings=wandb.Settings(**_QUIET),
             )
             for record in run.epochs:
-                values = {columns[metric]: value for metric, value in record.metrics.items()}
-                opened.log({"epoch": record.epoch, **values}, step=record.epoch)
+                metrics = record.metrics.items()
+                values = {cleaning.name(metric, _REFUSED_KEY): value for metric, value in metrics}
+                opened.log({**values, "epoch": record.epoch}, step=record.epoch)
             opened.summary.update({"status": str(run.status), "error": cleaning.text("", run.error)})
             written.append(Path(opened.settings.sync_dir))
             opened.finish(exit_code=int(run.status is not Status.COMPLETED))
     cleaning.warn()
     return written
-
-
-def _clean_key(name: str) -> str:
-    return f"own{name}" if name in _RESERVED else name.replace("\0", "\\0")
 
 
 def _json_value(value: Any, name: str, cleaning: Cleaning) -> Any:
