@@ -239,7 +239,6 @@ FITS: dict[str, dict[str, Any]] = {
     "clipped": {"clip_grad_norm": 1.0},
     "in pieces": {"micro_batch": 7},
     "in pieces as memory allows": {"micro_batch": "auto"},
-    "activations computed again": {"checkpoint_activations": True},
     "sizes counted by the user": {"batch_size": lambda batch: len(batch[1])},
     "with a test set": {"test_loader": TensorLoader(data(40), 20, device=CUDA)},
 }

@@ -47,7 +47,6 @@ def fit(
     clip_grad_norm: float | None = None,
     scheduler: LRScheduler | Callable[[Optimizer], LRScheduler] | None = None,
     scheduler_every: str = "epoch",
-    checkpoint_activations: bool = False,
     keep: Keep | None = None,
     patience: int | None = None,
     min_delta: float = 0.0,
@@ -95,8 +94,6 @@ def fit(
         scheduler: A scheduler of torch.optim.lr_scheduler, or a function that makes a scheduler from the
             optimizer.
         scheduler_every: When to step the scheduler: after every "epoch", or every "step" of the optimizer.
-        checkpoint_activations: Keep only the inputs of the network's direct children for the backward pass,
-            which recomputes all other values: the network then needs less memory, and up to a third more time.
         keep: The weights to save in the run's folder, as in `RunManager.epochs`; a pair also names the module.
         patience: The number of epochs without an improvement after which training ends. The metric of `keep` is
             compared, else the metric of the goal.
@@ -149,8 +146,6 @@ def fit(
         "micro_batch changes the batch statistics of this network, and thus its results: use GroupNorm, or "
         "accept it with batch_norm_per_piece=True":
             has_statistics and micro_batch is not None and not batch_norm_per_piece,
-        "checkpoint_activations would count every batch twice in the running statistics of BatchNorm":
-            has_statistics and checkpoint_activations,
         f"optimizer must be one of torch.optim, got {optimizer!r:.60}; for several, {_OWN_LOOP}":
             not isinstance(optimizer, Optimizer) and not callable(optimizer),
         f"scheduler must be one of torch.optim.lr_scheduler, got {scheduler!r:.60}":
@@ -164,7 +159,7 @@ def fit(
         scheduler = scheduler(optimizer)
     _check_made(network, optimizer, scheduler)
     measure = batch_size or manager._context.measure
-    compute = computation(network, loss, step, memory_format, checkpoint_activations=checkpoint_activations)
+    compute = computation(network, loss, step, memory_format)
     is_recorded = device.type == "cuda" and step is None and micro_batch is None and ranks.num_ranks() == 1
     # a recording takes as long as some eager steps
     is_recorded = is_recorded and (num_batches(loader) or 0) > 2 * EAGER_BATCHES

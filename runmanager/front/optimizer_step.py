@@ -1,9 +1,8 @@
 """The optimizer's step of a batch: whole or in micro-batches, in full or reduced precision."""
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import KW_ONLY, dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -11,7 +10,6 @@ from torch import nn
 from torch.nn import functional
 from torch.nn.utils.rnn import PackedSequence
 from torch.optim import Optimizer
-from torch.utils.checkpoint import checkpoint
 
 from runmanager.core.evaluate import BatchStep, Computed, Loss, has_classes, of_step
 from runmanager.core.failure import failure_of
@@ -70,28 +68,24 @@ def computation(
     loss: Loss,
     step: BatchStep | None = None,
     memory_format: torch.memory_format | None = None,
-    *,
-    checkpoint_activations: bool = False,
 ) -> Callable[[Any], Computed]:
     """Return the forward pass of a batch, by the arguments of `fit`.
 
     It returns the mean loss, the scores ``(N, C, ...)`` if targets are classes, else None, and the targets.
     """
-    computed_again = list(network.children()) if checkpoint_activations else []
 
     def compute(batch: Any) -> Computed:
-        with _computed_again(computed_again):
-            if step is None:
-                inputs, targets = batch
-                if memory_format is not None:
-                    inputs = inputs.to(memory_format=memory_format)
-                outputs = network(inputs)
-                value: Any = loss(outputs, targets)
-            else:
-                value, outputs, targets = of_step(step(network, batch))
-                if not (isinstance(value, torch.Tensor) and value.numel() == 1 and value.requires_grad):
-                    rule = "step= must return one loss with a gradient"
-                    raise InvalidArgumentError(f"{rule}, got a {type(value).__name__}")
+        if step is None:
+            inputs, targets = batch
+            if memory_format is not None:
+                inputs = inputs.to(memory_format=memory_format)
+            outputs = network(inputs)
+            value: Any = loss(outputs, targets)
+        else:
+            value, outputs, targets = of_step(step(network, batch))
+            if not (isinstance(value, torch.Tensor) and value.numel() == 1 and value.requires_grad):
+                rule = "step= must return one loss with a gradient"
+                raise InvalidArgumentError(f"{rule}, got a {type(value).__name__}")
         return value, outputs if has_classes(outputs, targets, step) else None, targets
 
     return compute
@@ -238,18 +232,3 @@ def _computes(device: torch.device, precision: str) -> bool:
 
 def _autocast(device: torch.device, precision: str) -> AbstractContextManager[Any]:
     return torch.autocast(device.type, _REDUCED[precision]) if precision in _REDUCED else nullcontext()
-
-
-@contextmanager
-def _computed_again(modules: list[nn.Module]) -> Iterator[None]:
-    """Let the backward pass recompute the outputs of these modules; hooks of the modules run once."""
-    forwards = [vars(module).get("forward") for module in modules]
-    for module in modules:
-        vars(module)["forward"] = partial(checkpoint, module.forward, use_reentrant=False)
-    try:
-        yield
-    finally:
-        for module, forward in zip(modules, forwards, strict=True):
-            del vars(module)["forward"]
-            if forward is not None:
-                vars(module)["forward"] = forward

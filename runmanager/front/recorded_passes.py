@@ -1,12 +1,8 @@
 """Forward and backward pass as a CUDA graph: else the steps of a small network wait for Python on a GPU."""
 
-import ast
-import inspect
 import warnings
 from collections.abc import Callable
 from functools import partial
-from textwrap import dedent
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -19,11 +15,6 @@ from runmanager.core.evaluate import Computed
 EAGER_BATCHES = 10
 """Batches of one shape before a recording, which takes as long as some eager steps."""
 _OF_TORCH = ("torch.nn.modules.", "torch.nn.functional", "torchvision.models.", "torchvision.ops.")
-_IN_A_ROW = (
-    ast.Module, ast.FunctionDef, ast.arguments, ast.arg, ast.keyword, ast.expr_context, ast.operator,
-    ast.unaryop, ast.Assign, ast.Return, ast.Expr, ast.Call, ast.Attribute, ast.Name, ast.Constant, ast.Tuple,
-    ast.List, ast.Subscript, ast.Slice, ast.BinOp, ast.UnaryOp,
-)  # fmt: skip
 Backward = Callable[[Any], Computed]
 """Computes a batch, and adds to the gradients."""
 _TENSORS, _PLAIN = {torch.Tensor, nn.Parameter}, {bool, int, float, str, tuple}
@@ -32,8 +23,8 @@ _TENSORS, _PLAIN = {torch.Tensor, nn.Parameter}, {bool, int, float, str, tuple}
 class RecordedPasses:
     """The passes of batches (inputs, labels) of one shape, recorded once and then replayed.
 
-    A replay executes no Python. So passes are recorded only if, by its source, the network computes the same
-    operations each time, and replayed only while no module, mode, setting or tensor's memory has changed.
+    A replay executes no Python. So passes are recorded only if all modules are those of torch or torchvision,
+    and replayed only while no module, mode, setting or tensor's memory has changed.
 
     Args:
         network: The network.
@@ -135,10 +126,10 @@ class RecordedPasses:
 
 
 def is_recordable(network: nn.Module, loss: Any) -> bool:
-    """Whether the passes are the same operations each time, by the source of the network and of the loss."""
+    """Whether the passes are the same operations each time: all modules are those of torch, without hooks."""
     function = loss.func if isinstance(loss, partial) else loss
     is_plain = isinstance(loss, nn.Module) or _is_of_torch(function)
-    return is_plain and all(map(_computes_in_a_row, _modules(network, loss)))
+    return is_plain and all(map(_is_plain_module, _modules(network, loss)))
 
 
 def _modules(network: nn.Module, loss: Any) -> list[nn.Module]:
@@ -150,43 +141,14 @@ def _values(module: nn.Module) -> list[Any]:
     return [*vars(module).values(), *module._parameters.values(), *module._buffers.values()]  # noqa: SLF001
 
 
-def _is_of_torch(thing: Any) -> bool:
-    if isinstance(thing, ModuleType):
-        return thing.__name__.startswith("torch")
-    return str(getattr(thing, "__module__", "")).startswith(_OF_TORCH)
+def _is_of_torch(function: Any) -> bool:
+    return str(getattr(function, "__module__", "")).startswith(_OF_TORCH)
 
 
-def _computes_in_a_row(module: nn.Module) -> bool:
-    """Whether forward() has no hook, and calls only modules, functions of torch and methods, in a row."""
+def _is_plain_module(module: nn.Module) -> bool:
     attributes = vars(module)
-    tensors = [value for value in _values(module) if isinstance(value, torch.Tensor)]
     hooks = [value for name, value in attributes.items() if name.endswith("_hooks")]
+    tensors = [value for value in _values(module) if isinstance(value, torch.Tensor)]
     hooks += [tensor._backward_hooks for tensor in tensors]  # noqa: SLF001 - no other way to ask
-    if any(hooks) or "forward" in attributes or attributes.get("_compiled_call_impl") is not None:
-        return False
-    if _is_of_torch(type(module)):
-        return True
-    function = type(module).forward
-    try:
-        nodes = list(ast.walk(ast.parse(dedent(inspect.getsource(function)))))
-    except (OSError, TypeError, SyntaxError):
-        return False
-    names = {node.id for node in nodes if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Store)}
-    names -= {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-    names -= {node.arg for node in nodes if isinstance(node, ast.arg)}
-    used = [function.__globals__.get(name) for name in names]
-    read = [node for node in nodes if isinstance(node, ast.Attribute)]
-    own = [node.attr for node in read if isinstance(node.value, ast.Name) and node.value.id == "self"]
-    return (
-        all(isinstance(node, _IN_A_ROW) for node in nodes)
-        and not any(isinstance(node.ctx, ast.Store) for node in read)  # a state of its own
-        and all(_is_of_torch(value) for value in used)
-        and all(_is_watched(module, name) for name in own)
-    )
-
-
-def _is_watched(module: nn.Module, name: str) -> bool:
-    """Whether an attribute is a module, or of the values that are compared before each replay."""
-    value = getattr(module, name, None)
-    is_own = type(value) in _TENSORS | _PLAIN and any(value is other for other in _values(module))
-    return is_own or isinstance(value, nn.Module)
+    is_replaced = "forward" in attributes or attributes.get("_compiled_call_impl") is not None
+    return _is_of_torch(type(module)) and not is_replaced and not any(hooks)

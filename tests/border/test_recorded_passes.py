@@ -6,45 +6,26 @@ from torch import nn
 from torch.nn import functional
 
 from runmanager import RunManager, fit
+from runmanager.front.recorded_passes import is_recordable
 
 NUM_BATCHES = 25
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
 
-class Scaled(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layers = nn.Sequential(nn.Linear(6, 64), nn.ReLU(), nn.Dropout(0.5), nn.Linear(64, 3))
-        self.scale = 1.0
-
-    def forward(self, t):
-        t = self.layers(t)
-        return t * self.scale
+def make_network():
+    return nn.Sequential(nn.Linear(6, 64), nn.ReLU(), nn.Dropout(0.5), nn.Linear(64, 3))
 
 
-class Waiting(Scaled):
-    def forward(self, t):
-        t = self.layers(t)
-        return t * (1 + t.mean().item())
-
-
-class Synchronizing(Scaled):
-    def forward(self, t):
-        torch.cuda.synchronize()
-        return self.layers(t)
-
-
-class Counting(Scaled):
+class OfAUser(nn.Sequential):
     num_calls = 0
 
     def forward(self, t):
-        Counting.num_calls += 1
-        return self.layers(t)
+        OfAUser.num_calls += 1
+        return super().forward(t)
 
 
-class OfTheCpu(Scaled):
-    def forward(self, t):
-        return self.layers(t) * torch.rand(())
+def make_own():
+    return OfAUser(*make_network())
 
 
 def losses_of(root, make, *, is_eager, prepare=None, **options):
@@ -68,35 +49,49 @@ def losses_of(root, make, *, is_eager, prepare=None, **options):
 @pytest.mark.cuda
 @needs_cuda
 @pytest.mark.parametrize("options", [{}, {"precision": "bf16"}, {"precision": "fp16"}, {"clip_grad_norm": 0.1}])
-@pytest.mark.parametrize("make", [Scaled, Waiting, Synchronizing, Counting, OfTheCpu])
-def test_recorded_passes_give_the_losses_of_eager_ones(tmp_path, make, options):
-    recorded = losses_of(tmp_path, make, is_eager=False, **options)
+def test_recorded_passes_give_the_losses_of_eager_ones(tmp_path, options):
+    recorded = losses_of(tmp_path, make_network, is_eager=False, **options)
 
-    assert recorded == pytest.approx(losses_of(tmp_path, make, is_eager=True, **options), rel=1e-4)
+    assert recorded == pytest.approx(losses_of(tmp_path, make_network, is_eager=True, **options), rel=1e-4)
+
+
+def test_only_modules_of_torch_without_hooks_are_recorded():
+    hooked = make_network()
+    hooked[1].register_forward_hook(lambda *_: None)
+
+    recorded = [
+        is_recordable(network, loss)
+        for network, loss in (
+            (make_network(), functional.cross_entropy), (make_network(), nn.CrossEntropyLoss()),
+            (make_own(), functional.cross_entropy), (hooked, functional.cross_entropy),
+            (make_network(), lambda *_: None),
+        )
+    ]  # fmt: skip
+
+    assert recorded == [True, True, False, False, False]
 
 
 @pytest.mark.cuda
 @needs_cuda
-def test_a_forward_pass_with_a_state_of_its_own_is_called_for_every_batch(tmp_path):
-    Counting.num_calls = 0
+def test_a_forward_pass_of_a_users_class_is_called_for_every_batch(tmp_path):
+    OfAUser.num_calls = 0
 
-    losses_of(tmp_path, Counting, is_eager=False)
+    losses_of(tmp_path, make_own, is_eager=False)
 
-    assert Counting.num_calls == 3 * NUM_BATCHES
+    assert OfAUser.num_calls == 3 * NUM_BATCHES
 
 
 def shrink(network):
-    weight = network.layers[0].weight
+    weight = network[0].weight
     weight.data = weight.data * 0.1
 
 
 CHANGES = {
-    "scale": lambda network: setattr(network, "scale", 0.1),
-    "rate": lambda network: setattr(network.layers[2], "p", 0.0),
-    "mode": lambda network: network.layers[2].eval(),
+    "rate": lambda network: setattr(network[2], "p", 0.0),
+    "mode": lambda network: network[2].eval(),
     "memory": shrink,
-    "layer": lambda network: network.layers.__setitem__(1, nn.Tanh()),
-    "hook": lambda network: network.layers[1].register_forward_hook(lambda *passed: passed[2] * 0.1),
+    "layer": lambda network: network.__setitem__(1, nn.Tanh()),
+    "hook": lambda network: network[1].register_forward_hook(lambda *passed: passed[2] * 0.1),
 }
 
 
@@ -113,6 +108,8 @@ def test_what_changes_in_a_network_between_epochs_counts(tmp_path, change):
 
         return lambda optimizer: Changing(optimizer, lambda _: 1.0)
 
-    recorded = losses_of(tmp_path, Scaled, is_eager=False, prepare=prepare)
+    recorded = losses_of(tmp_path, make_network, is_eager=False, prepare=prepare)
 
-    assert recorded == pytest.approx(losses_of(tmp_path, Scaled, is_eager=True, prepare=prepare), rel=1e-4)
+    assert recorded == pytest.approx(
+        losses_of(tmp_path, make_network, is_eager=True, prepare=prepare), rel=1e-4
+    )

@@ -13,7 +13,6 @@ from torch.optim.lr_scheduler import ExponentialLR, ReduceLROnPlateau
 from runmanager import RunManager, fit, load_results
 from runmanager.core.loaders import ImageTensors, TensorLoader
 from runmanager.errors import InvalidArgumentError
-from tests.board.reading import event_files
 from tests.of_grid import manager_of_grid
 
 GENERATOR = torch.Generator().manual_seed(7)
@@ -177,7 +176,6 @@ EVERYTHING = {
     "fp32": {"clip_grad_norm": 0.5, "memory_format": torch.channels_last},
     "fp16": {"precision": "fp16", "micro_batch": 4},
     "auto": {"micro_batch": "auto"},
-    "activations": {"checkpoint_activations": True, "precision": "bf16"},
 }
 
 
@@ -215,13 +213,6 @@ def test_a_run_that_was_killed_goes_on_as_if_it_had_not_been(tmp_path, options):
     assert len(load_results(tmp_path / "killed" / "exp")) == 4
     assert repr(continued[0]) == repr(undisturbed[0])
     assert continued[1] == undisturbed[1]
-
-
-def test_the_graph_is_shown_though_activations_are_computed_again(tmp_path):
-    by_fit(RunManager("exp", tmp_path, display=False), epochs=1, checkpoint_activations=True)
-
-    (file,) = event_files(tmp_path / "exp")
-    assert b"Conv2d" in file.read_bytes()
 
 
 @pytest.mark.parametrize(

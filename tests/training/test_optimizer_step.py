@@ -49,14 +49,8 @@ def reference(size):
 
 def step_of(network, optimizer=None, **options):
     optimizer = optimizer or torch.optim.SGD(network.parameters(), lr=0.1)
-    forward = {name: options.pop(name) for name in ("step", "checkpoint_activations") if name in options}
-    compute = computation(network, options.pop("loss", cross_entropy), **forward)
+    compute = computation(network, options.pop("loss", cross_entropy))
     return OptimizerStep(network, optimizer, CPU, compute, **options)
-
-
-def gradient_of(parameter):
-    assert parameter.grad is not None
-    return parameter.grad
 
 
 def relative(actual, expected):
@@ -127,34 +121,6 @@ def test_fp16_leaves_out_a_step_whose_gradients_overflow():
 
     assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
     assert step.parts()["scaler"].get_scale() == 2.0**15
-
-
-@pytest.mark.parametrize("options", [{}, {"micro_batch": 7}, {"precision": "bf16"}], ids=str)
-def test_activations_that_are_computed_again_give_the_same_gradients_bit_for_bit(options):
-    kept = nn.Sequential(nn.Sequential(*make_network(), nn.Dropout(0.5)), nn.Linear(3, 3))
-    again = copy.deepcopy(kept)
-    passes = []
-    again.get_submodule("0.0").register_forward_hook(lambda *_: passes.append("inside of a child"))
-    again.get_submodule("0").register_forward_hook(lambda *_: passes.append("a child"))
-
-    for network, asked in ((kept, False), (again, True)):
-        torch.manual_seed(0)
-        step_of(network, checkpoint_activations=asked, **options)(make_batch(7))
-
-    assert passes == ["inside of a child", "a child", "inside of a child"]
-    for parameter, expected in zip(again.parameters(), kept.parameters(), strict=True):
-        assert torch.equal(gradient_of(parameter), gradient_of(expected))
-
-
-def test_computing_again_leaves_the_network_as_it_was():
-    network = make_network()
-    own = network[4].forward
-    vars(network[4])["forward"] = own
-
-    step_of(network, checkpoint_activations=True)(make_batch(5))
-
-    assert "forward" not in vars(network[0])
-    assert vars(network[4])["forward"] is own
 
 
 def test_a_regression_has_no_scores():
