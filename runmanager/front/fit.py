@@ -17,7 +17,7 @@ from runmanager.core.evaluate import BatchStep, Loss, Metric, counted_part, pair
 from runmanager.core.loaders import Measure, is_collated
 from runmanager.core.loop_options import LoopOptions
 from runmanager.core.run import id_of, params_of
-from runmanager.devices import ranks, torch_devices
+from runmanager.devices import ranks
 from runmanager.devices.torch_devices import quiet
 from runmanager.errors import CheckpointError, InvalidArgumentError, Problems, is_count
 from runmanager.front.manager import RunManager
@@ -152,14 +152,13 @@ def fit(
             not isinstance(scheduler, LRScheduler | None) and not callable(scheduler),
     }  # fmt: skip
     _refuse(dict.fromkeys(problems, True) | rules)
-    _move(network, device, memory_format)
+    compute = computation(network, loss, step, memory_format)
     # make the optimizer before the clock starts, as the first one of a process imports modules for seconds
     optimizer = optimizer if isinstance(optimizer, Optimizer) else optimizer(network.parameters())
     if scheduler is not None and not isinstance(scheduler, LRScheduler):
         scheduler = scheduler(optimizer)
     _check_made(network, optimizer, scheduler)
     measure = batch_size or manager._context.measure
-    compute = computation(network, loss, step, memory_format)
     is_recorded = device.type == "cuda" and step is None and micro_batch is None and ranks.num_ranks() == 1
     # a recording takes as long as some eager steps
     is_recorded = is_recorded and (num_batches(loader) or 0) > 2 * EAGER_BATCHES
@@ -235,14 +234,6 @@ def _check_made(network: nn.Module, optimizer: object, scheduler: object) -> Non
         "the scheduler has another optimizer: give a function that makes it from the optimizer":
             isinstance(scheduler, LRScheduler) and not is_of_metric and scheduler.optimizer is not optimizer,
     })  # fmt: skip
-
-
-def _move(network: nn.Module, device: torch.device, memory_format: torch.memory_format | None) -> None:
-    """Move the network as begin_run() does, since the optimizer is made before."""
-    if len(torch_devices.devices_of(network)) <= 1:
-        network.to(device)
-    if memory_format is not None:
-        network.to(memory_format=memory_format)
 
 
 def _refuse(rules: Mapping[str, bool]) -> None:

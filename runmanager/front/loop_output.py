@@ -12,7 +12,7 @@ from runmanager.core.outcome import LEADING
 if TYPE_CHECKING:
     import pandas as pd
 
-from rich.cells import cell_len
+from rich.text import Text
 
 from runmanager.core.contracts import RunListener
 from runmanager.core.goal import Goal
@@ -52,21 +52,17 @@ class LoopOutput(RunListener):
         self._last, self._begin = "", process_state()
         self._end = self._begin
 
-    @property
-    def _manager(self) -> Manager:
+    def _opened(self) -> tuple[Manager, OpenRun]:
         manager = self._manager_of()
         assert manager
-        return manager
-
-    @property
-    def _opened(self) -> OpenRun:
-        assert self._manager._current
-        return self._manager._current
+        assert manager._current
+        return manager, manager._current
 
     def run_began(self, run: Any, network: Any, loader: Any) -> None:
         """Register the run for the exit of the program; warn of settings that the earlier run left changed."""
-        at_exit.watch(self._manager)
-        now, current = process_state(), f"run {self._opened.folder.number}"
+        manager, opened = self._opened()
+        at_exit.watch(manager)
+        now, current = process_state(), f"run {opened.folder.number}"
         # a loop may set torch for each of its runs: these settings change again before the next run begins
         names = [name for name in now if self._end[name] != self._begin[name] != now[name]]
         if names:
@@ -79,26 +75,26 @@ class LoopOutput(RunListener):
     def epoch_ended(self, record: EpochRecord, network: Any) -> None:
         """Show the line or the table for an epoch."""
         if ranks.is_main():
-            opened, rows = self._opened, self._manager.run_data
-            number, params, num_epochs = opened.folder.number, opened.folder.params, opened.num_epochs
+            manager, opened = self._opened()
+            folder, num_epochs = opened.folder, opened.num_epochs
             self._screen.epoch_ended(
-                lambda: table_of(rows),
-                lambda width: epoch_line(number, params, record, num_epochs, width, self._goal),
+                lambda: table_of(manager.run_data),
+                lambda width: epoch_line(folder.number, folder.params, record, num_epochs, width, self._goal),
             )
 
     def run_ended(self, outcome: Outcome) -> None:
         """Write the tables, and show the results."""
-        at_exit.forget(self._manager)
+        manager, opened = self._opened()
+        at_exit.forget(manager)
         self._end = process_state()
         if not ranks.is_main():
             return
-        folder = self._opened.folder
-        path = folder.path.parent
+        path = opened.folder.path.parent
         write_results(read_experiment(path), path)
         if self._screen.is_shown:
-            self._screen.run_ended(table_of(self._manager.run_data))
-        is_first = self._manager.run_count == 1 and outcome.status is Status.COMPLETED
-        if is_first and self._goal and (sentence := missing_goal([self._goal], folder)):
+            self._screen.run_ended(table_of(manager.run_data))
+        is_first = manager.run_count == 1 and outcome.status is Status.COMPLETED
+        if is_first and self._goal and (sentence := missing_goal([self._goal], opened.folder)):
             warn(sentence)
 
 
@@ -110,13 +106,13 @@ def epoch_line(
     width: int,
     goal: Goal | None = None,
 ) -> str:
-    """Write an epoch as one line that fits `width`; hyperparameters are dropped before metrics.
+    """Write an epoch as one line that is cut at `width`; the goal's metric comes first, hyperparameters last.
 
     >>> record = EpochRecord(2, {"loss": 0.25, "accuracy": 0.875, "epoch duration": 1.5, "run duration": 3.0})
     >>> epoch_line(1, {"lr": 0.1, "device": "cpu"}, record, 10, 82)
-    'run 1 lr=0.1 device=cpu · epoch  2/10 · loss 0.2500 · accuracy 0.8750 ·  1.50 s'
+    'run 1 · epoch  2/10 · loss 0.2500 · accuracy 0.8750 ·  1.50 s · lr=0.1 device=cpu'
     >>> epoch_line(1, {"lr": 0.1, "device": "cpu"}, record, None, 68)
-    'run 1 lr=0.1 … · epoch 2 · loss 0.2500 · accuracy 0.8750 ·  1.50 s'
+    'run 1 · epoch 2 · loss 0.2500 · accuracy 0.8750 ·  1.50 s · lr=0.1 …'
     """
     epoch = f"epoch {record.epoch}"
     if num_epochs is not None:
@@ -125,19 +121,10 @@ def epoch_line(
     names = sorted(values, key=lambda name: goal is not None and name != goal.metric)
     metrics = [f"{printable(name)} {values[name]:<{_VALUE}}" for name in names]
     (seconds,) = durations([record.metrics["epoch duration"]])
-    end = f"{seconds:>{_TIME}}"
-    labels = [f"{printable(name)}={printable(text(value))}" for name, value in params.items()]
-    for num_metrics in range(len(metrics), -1, -1):
-        for num_labels in range(len(labels), -1, -1):
-            name = " ".join([f"run {number}", *_first(labels, num_labels)])
-            line = join([name, epoch, *_first(metrics, num_metrics), end])
-            if cell_len(line) <= width:
-                return line
-    return join([f"run {number}", epoch, end])
-
-
-def _first(parts: list[str], count: int) -> list[str]:
-    return parts if count == len(parts) else [*parts[:count], "…"]
+    labels = " ".join(f"{printable(name)}={printable(text(value))}" for name, value in params.items())
+    line = Text(join([f"run {number}", epoch, *metrics, f"{seconds:>{_TIME}}", labels]))
+    line.truncate(width, overflow="ellipsis")
+    return line.plain
 
 
 def table_of(rows: Sequence[Mapping[str, Any]]) -> "pd.DataFrame":

@@ -16,23 +16,20 @@ METRICS = {
 }  # fmt: skip
 
 
+LINE = "run 2 · epoch  3/10 · loss 0.5987 · accuracy 0.8123"
+LABELS = "lr=0.01 batch_size=100 device=cpu"
+
+
 def line(width, *, metrics=METRICS, params=PARAMS, epoch=3, num_epochs=10):
     return epoch_line(2, params, EpochRecord(epoch, metrics), num_epochs, width)
-
-
-ALL = "loss 0.5987 · accuracy 0.8123 · validation_loss 0.7000 · validation_accuracy 0.7500 ·  1.25 s"
 
 
 @pytest.mark.parametrize(
     ("width", "words"),
     [
-        (155, f"run 2 lr=0.01 batch_size=100 device=cpu · epoch  3/10 · {ALL}"),
-        (145, f"run 2 lr=0.01 batch_size=100 … · epoch  3/10 · {ALL}"),
-        (121, f"run 2 … · epoch  3/10 · {ALL}"),
-        (100, f"run 2 lr=0.01 … · epoch  3/10 · {ALL.partition(' · validation_accuracy')[0]} · … ·  1.25 s"),
-        (80, "run 2 lr=0.01 … · epoch  3/10 · loss 0.5987 · accuracy 0.8123 · … ·  1.25 s"),
-        (40, "run 2 … · epoch  3/10 · … ·  1.25 s"),
-        (20, "run 2 · epoch  3/10 ·  1.25 s"),
+        (155, f"{LINE} · validation_loss 0.7000 · validation_accuracy 0.7500 ·  1.25 s · {LABELS}"),
+        (80, f"{LINE} · validation_loss 0.7000 · …"),
+        (40, "run 2 · epoch  3/10 · loss 0.5987 · acc…"),
     ],
 )
 def test_metrics_come_first_where_there_is_little_room(width, words):
@@ -48,7 +45,7 @@ def test_a_loss_that_is_not_finite_is_shown():
 def test_foreign_text_cannot_steer_the_terminal():
     shown = line(200, params={"lr": "a\x1b[31m\nb"}, metrics={**METRICS, "f1\x1b]0;": 0.5})
 
-    assert "run 2 lr=a\\x1b[31m\\nb · " in shown
+    assert shown.endswith("lr=a\\x1b[31m\\nb")
     assert "f1\\x1b]0; 0.5000" in shown
 
 
@@ -62,7 +59,6 @@ def test_a_line_is_never_wider_than_the_terminal(width, params, metrics):
 
     assert cell_len(shown) <= width
     assert shown.startswith("run 2")
-    assert shown.endswith(" ·  1.00 s")
 
 
 @pytest.mark.parametrize("options", [{}, {"display": False}], ids=["shown", "display=False"])
@@ -77,7 +73,8 @@ def test_a_terminal_shows_a_line_for_each_epoch(tmp_path, monkeypatch, capsys, o
             manager.track_loss(0.5, 1)
             manager.track(f1=0.25)
 
-    lines = [line.rpartition(" · ")[0] for line in capsys.readouterr().out.splitlines() if " · " in line]
-    start = "run 1 lr=0.01 …"
-    expected = [f"{start} · epoch {epoch}/2 · loss 0.5000 · f1 0.2500" for epoch in (1, 2)]
+    lines = [
+        line[: line.rindex("0.2500") + 6] for line in capsys.readouterr().out.splitlines() if " · " in line
+    ]
+    expected = [f"run 1 · epoch {epoch}/2 · loss 0.5000 · f1 0.2500" for epoch in (1, 2)]
     assert lines == ([] if options else expected)
