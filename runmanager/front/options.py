@@ -184,8 +184,8 @@ class GridOptions:
                 kind = RayExecutor
             elif executor != "inline":
                 problems.check_choice("executor", executor, EXECUTORS)
-            executor = kind(jobs=self.jobs, runs_per_device=self.runs_per_device, timeout=self.timeout)
-        return executor if isinstance(executor, Executor) else InlineExecutor()
+            return kind(jobs=self.jobs, runs_per_device=self.runs_per_device, timeout=self.timeout)
+        return InlineExecutor()  # type: ignore[unreachable]  # the block collects a problem
 
 
 def check_runs(params: Any, train: Any, options: GridOptions, problems: Problems) -> list[Run]:

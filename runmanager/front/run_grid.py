@@ -18,7 +18,7 @@ from runmanager.checks.changed import changes_since, fingerprint, note_changes_b
 from runmanager.checks.only import choose, numbers_of
 from runmanager.core import files
 from runmanager.core.contracts import Display, Executor, Listener, Search
-from runmanager.core.experiment import Experiment, RunFolder, check_beginning
+from runmanager.core.experiment import Design, Experiment, RunFolder, check_beginning
 from runmanager.core.files import for_people, open_closed_streams
 from runmanager.core.goal import Goal, is_larger_better
 from runmanager.core.grid import Grid
@@ -186,12 +186,8 @@ def run_grid(
         [[1, 'completed', 0.05], [2, 'completed', 0.005]]
     """
     options = GridOptions(
-        experiment=experiment, root=root, executor=executor, jobs=jobs, runs_per_device=runs_per_device,
-        timeout=timeout, retries=retries, max_seconds=max_seconds, on_error=on_error, tensorboard=tensorboard,
-        display=display, retry_failed=retry_failed, changed=changed, data=data, plan_only=plan_only,
-        check=check, prune=prune, decide=decide, search=search, goal=goal, repeats=repeats, note=note,
-        only=only, report=report, listeners=listeners,
-    )  # fmt: skip
+        **{name: value for name, value in locals().items() if name not in ("params", "train")}
+    )
     __tracebackhide__ = True  # IPython and pytest leave this frame out of tracebacks
     with ExitStack() as closing:
         loop, progress, notes = open_grid(params, train, options, closing)
@@ -248,20 +244,21 @@ def open_grid(
     runs = listed = check_runs(params, train, options, problems)
     experiment = Experiment((Path(options.root) / options.experiment).absolute())  # `train` may call chdir()
     design, notes = experiment.design.updated(check_design(options, listed))
-    search: Search | None = None
-    if options.decide and design.repeats:
-        search = options.decide.search(*design.repeats)
-    if options.search:
-        from runmanager.search.searching import Searching
-
-        search = Searching.of_grid(options.search, params, design, experiment.path)
-        runs = search.runs(experiment)
+    search = _search_of(options, params, design, experiment.path) if options.search or options.decide else None
+    if options.search and search:
+        runs = search.runs(experiment) or []
     progress = None
     is_shown = ranks.is_main() and (options.plan_only or options.display is not False)
     if is_shown or logging.getLogger("runmanager").hasHandlers():
+        from runmanager.screen.live import GridProgress
+
+        progress = GridProgress(experiment.path.name, show=is_shown)
+        closing.callback(progress.clear)
         num_more = search.num_more() if search else 0
-        progress = _show_start(options, experiment.path, len(runs), num_more, closing, show=is_shown)
-    display = progress or Display()
+        up_to = "up to " if num_more or options.decide else ""  # a search may end with fewer runs
+        # show this line now, as the import of torch takes seconds
+        word = "planning" if options.plan_only else "starting"
+        progress.show_start(f"{options.experiment}: {word} {up_to}{counted(len(runs) + num_more, 'run')}")
     executor.prepare(train, experiment.path)  # lanes import torch while this process does
     in_parent = [listener for listener in options.listeners if listener.where == "parent"]
     in_worker = [listener for listener in options.listeners if listener.where == "worker"]
@@ -269,9 +266,9 @@ def open_grid(
         serialize.dump(listener)
     unavailable = unavailable_runs([*listed, *runs], executor)
     chosen = choose(numbers, runs, unavailable, experiment) if numbers else range(len(runs))
-    if options.plan_only or numbers or callable(options.data):
+    if progress and (options.plan_only or numbers or callable(options.data)):
         # the function `data` may download files for minutes, with its own progress bar
-        display.clear()
+        progress.clear()
     from runmanager.core.grid_context import GridContext  # imports torch
     from runmanager.front.manager import RunManager
 
@@ -279,15 +276,13 @@ def open_grid(
         data = options.data() if callable(options.data) else options.data
         now = fingerprint(train, data, [*runs, *(search.to_try() if search else ())])
         source = now["source"]["text"]
-        now = {**now, "source": {"hash": short_hash(source)}}
-    notes += [
-        _order_of(goal)
-        for goal in (design.all_goals if design.goal else ())
-        if is_larger_better(goal.metric) not in (None, goal.is_larger_better)
-    ]
+    now = {**now, "source": {"hash": short_hash(source)}}
+    for goal in design.all_goals if design.goal else ():
+        if is_larger_better(goal.metric) not in (None, goal.is_larger_better):
+            order, other = "large" if goal.is_larger_better else "small", Goal(goal.metric, -goal.sign)
+            notes.append(f"goal={str(goal)!r} ranks {order} values first; otherwise write goal={str(other)!r}")
     pruner = pruner_of(options.prune, design.goal) if options.prune and not numbers else None
-    rules = [pruner.rule] if pruner else []
-    rules += [type(listener).__name__ for listener in options.listeners if listener.may_stop]
+    names = [type(listener).__name__ for listener in options.listeners if listener.may_stop]
     boards = None
     if options.tensorboard:
         from runmanager.tensorboard.run_log import boards_of
@@ -297,7 +292,8 @@ def open_grid(
         fingerprint=now, keep_changed=options.changed == "keep",
         changes_since=partial(changes_since, now=now, is_strict=options.changed == "rerun"),
         # whether a listener of this process may stop runs; the value is the same on all ranks
-        asks=pruner is not None or any(listener.may_stop for listener in in_parent), rule="; ".join(rules),
+        asks=pruner is not None or any(listener.may_stop for listener in in_parent),
+        rule="; ".join([pruner.rule, *names] if pruner else names),
         goal=design.goal, x_axis=design.x_axis, boards=boards,
     )  # fmt: skip
     task = RunTask(
@@ -306,7 +302,7 @@ def open_grid(
         kept_output=kept_output if os.name == "posix" and not numbers else None,
     )  # fmt: skip
     loop = Loop(
-        task=task, executor=executor, signals=stop, display=display, design=design, grid=runs,
+        task=task, executor=executor, signals=stop, display=progress or Display(), design=design, grid=runs,
         unavailable=unavailable, chosen=chosen, search=None if numbers else search, pruner=pruner,
         users=in_parent if ranks.is_main() else [],
         retries=options.retries, retry_failed=options.retry_failed or bool(numbers),
@@ -316,25 +312,15 @@ def open_grid(
     return loop, progress, [f"! {note}" for note in notes]
 
 
-def _show_start(
-    options: GridOptions, path: Path, num_runs: int, num_more: int, closing: ExitStack, *, show: bool
-) -> "GridProgress":
-    """Return the display; show that the grid starts."""
-    from runmanager.screen.live import GridProgress
+def _search_of(options: GridOptions, params: Any, design: Design, path: Path) -> Search | None:
+    """Return what chooses the due runs, or creates runs; None executes all runs."""
+    if options.decide and design.repeats:
+        return options.decide.search(*design.repeats)
+    if options.search:
+        from runmanager.search.searching import Searching
 
-    progress = GridProgress(path.name, show=show)
-    closing.callback(progress.clear)
-    up_to = "up to " if num_more or options.decide else ""  # a search may end with fewer runs
-    # show this line now, as the import of torch takes seconds
-    word = "planning" if options.plan_only else "starting"
-    progress.show_start(f"{options.experiment}: {word} {up_to}{counted(num_runs + num_more, 'run')}")
-    return progress
-
-
-def _order_of(goal: Goal) -> str:
-    """Return the sentence on a goal whose order is unusual for its metric."""
-    order, other = "large" if goal.is_larger_better else "small", Goal(goal.metric, -goal.sign)
-    return f"goal={str(goal)!r} ranks {order} values first; otherwise write goal={str(other)!r}"
+        return Searching.of_grid(options.search, params, design, path)
+    return None
 
 
 def check_settings(loop: Loop, *, is_of_resuming: bool) -> list[str]:
@@ -433,11 +419,8 @@ def _conclude(
     if progress:
         ended.panel = progress.conclude(ended.panel)
     is_quiet = ranks.is_main() and not (progress and progress.is_shown)
-    if (
-        is_quiet
-        and outcomes
-        and all(each.status.is_lost or each.status is Status.UNAVAILABLE for each in outcomes)
-    ):
+    are_lost = all(each.status.is_lost or each.status is Status.UNAVAILABLE for each in outcomes)
+    if is_quiet and outcomes and are_lost:
         first = outcomes[0].error or advice(outcomes[0].status, "")
         why = f"no run is completed: {statuses_in_words(each.status for each in outcomes)}; {first}"
         print(printable(f"{ended.folder}: {why}"), file=sys.stderr)  # noqa: T201 - the only line without a display
