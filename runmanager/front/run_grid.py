@@ -255,10 +255,12 @@ def open_grid(
         progress = GridProgress(experiment.path.name, show=is_shown)
         closing.callback(progress.clear)
         num_more = search.num_more() if search else 0
-        up_to = "up to " if num_more or options.decide else ""  # a search may end with fewer runs
+        # a search may end with fewer runs
+        words = (
+            f"{'planning' if options.plan_only else 'starting'}{' up to' * bool(num_more or options.decide)}"
+        )
         # show this line now, as the import of torch takes seconds
-        word = "planning" if options.plan_only else "starting"
-        progress.show_start(f"{options.experiment}: {word} {up_to}{counted(len(runs) + num_more, 'run')}")
+        progress.show_start(f"{options.experiment}: {words} {counted(len(runs) + num_more, 'run')}")
     executor.prepare(train, experiment.path)  # lanes import torch while this process does
     in_parent = [listener for listener in options.listeners if listener.where == "parent"]
     in_worker = [listener for listener in options.listeners if listener.where == "worker"]
