@@ -2,6 +2,7 @@
 
 import os
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
@@ -72,7 +73,7 @@ def tensorboard_command(
     from rich.text import Text
 
     from runmanager.drawing.console import wide_console
-    from runmanager.tensorboard.server import ALL_ADDRESSES, LOCALHOST, Server, page_of
+    from runmanager.tensorboard.server import ALL_ADDRESSES, LOCALHOST, page_of, start
 
     check_folder(root)
     if host in ALL_ADDRESSES or (bind_all and host):
@@ -82,15 +83,15 @@ def tensorboard_command(
         raise InvalidArgumentError([f"--port is a number from 0 to {_LAST_PORT}, got {port}"])
     try:
         page = page_of(root, experiment)
-        with Server(page.logdir, port, None if bind_all else host or LOCALHOST) as server:
-            link = page.link(server.url)
-            wide_console().print(Text.assemble("TensorBoard: ", (server.url, Style(link=link))), soft_wrap=True)
-            write_out("Ctrl-C ends it.")
-            if _has_display():
-                import webbrowser
+        address = start(page.logdir, port, None if bind_all else host or LOCALHOST)
+        link = page.link(address)
+        wide_console().print(Text.assemble("TensorBoard: ", (address, Style(link=link))), soft_wrap=True)
+        write_out("Ctrl-C ends it.")
+        if _has_display():
+            import webbrowser
 
-                webbrowser.open(link)
-            server.wait()
+            webbrowser.open(link)
+        threading.Event().wait()
     except KeyboardInterrupt:
         typer.echo("")
 

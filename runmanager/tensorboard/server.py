@@ -1,19 +1,15 @@
-"""TensorBoard as a server that ends with this process, and the link that configures its page."""
+"""TensorBoard's server, which ends with this process, and the link that configures its page."""
 
-import atexit
+import contextlib
+import io
 import json
 import os
 import re
 import shlex
-import subprocess
-import sys
-import tempfile
-import threading
-import time
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
 from urllib.parse import quote, urlencode, urlsplit
 
 from runmanager.answers.usual_goals import companion
@@ -37,18 +33,8 @@ _DEVICE = "device"
 LOCALHOST = "127.0.0.1"
 ALL_ADDRESSES = ("0.0.0.0", "::", "")  # noqa: S104 - to refuse them
 
-_START_S, _STOP_S = 60.0, 5.0
-# a file beside a notebook may have the name of a Python module, so the notebook's folder is last on the import
-# path
-_PROGRAM = """
-import json, sys
-sys.path += json.loads(sys.argv.pop(1))
-from runmanager.tensorboard.server import serve
-serve()
-"""
-_ADDRESS = re.compile(r"^TensorBoard \S+ at (http\S+)", re.MULTILINE)
-
-_SERVERS: dict[Path, "Server"] = {}  # a repeated cell reuses its server
+_ADDRESSES: dict[Path, str] = {}  # a repeated cell reuses its server
+_STARTED: list[object] = []  # TensorBoard's data server ends when its owner is collected
 
 
 def open_tensorboard(
@@ -80,11 +66,11 @@ def open_tensorboard(
     """
     page = page_of(Path(root), experiment)
     logdir = page.logdir.resolve()
-    server = _SERVERS.get(logdir)
-    if server is None or not server.lives:
-        server = _SERVERS[logdir] = Server(logdir)
-    proxy = os.environ.get("TENSORBOARD_PROXY_URL", server.url)
-    link = page.link(proxy.replace("%PORT%", str(urlsplit(server.url).port)))
+    if logdir not in _ADDRESSES:
+        _ADDRESSES[logdir] = start(logdir)
+    address = _ADDRESSES[logdir]
+    proxy = os.environ.get("TENSORBOARD_PROXY_URL", address)
+    link = page.link(proxy.replace("%PORT%", str(urlsplit(address).port)))
     print(f"TensorBoard: {link}")  # noqa: T201 - for the user
     if in_notebook():
         from IPython.display import IFrame, display
@@ -92,8 +78,8 @@ def open_tensorboard(
         display(IFrame(link, width="100%", height=height))
 
 
-class Server:
-    """A TensorBoard server that ends with this process, even if this process is killed.
+def start(logdir: Path, port: int | None = 0, host: str | None = LOCALHOST) -> str:
+    """Start TensorBoard in a thread, until this process ends; return its address.
 
     Args:
         logdir: The folder with event files.
@@ -104,91 +90,23 @@ class Server:
     Raises:
         RunManagerError: TensorBoard did not start.
     """
+    address = ["--bind_all"] if host is None else ["--host", host]
+    options = ["--logdir", str(logdir), *address, "--port", "default" if port is None else str(port)]
+    words = io.StringIO()  # a note on how TensorBoard reads files, or why it does not start
+    with contextlib.redirect_stderr(words), warnings.catch_warnings(action="ignore"):
+        from tensorboard import program
 
-    def __init__(self, logdir: Path, port: int | None = 0, host: str | None = LOCALHOST) -> None:
-        # a folder for the info file, as the info file of a killed TensorBoard would mislead the next
-        # TensorBoard
-        self._folder = tempfile.TemporaryDirectory(prefix="tensorboard-", ignore_cleanup_errors=True)
-        self._log = Path(self._folder.name, "log")
-        self._owner = os.getpid()
-        # the path of this package comes first, as the new process may lack it
-        module_path = [str(Path(__file__).parents[2]), *filter(None, sys.path)]
-        address = ["--bind_all"] if host is None else ["--host", host]
-        options = ["--logdir", str(logdir), *address, "--port", "default" if port is None else str(port)]
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(  # noqa: S603 - no shell sees the folder's name
-                [sys.executable, "-P", "-c", _PROGRAM, json.dumps(module_path), *options],
-                stdin=subprocess.PIPE,  # the pipe closes when this process ends
-                stdout=log,
-                stderr=log,
-                env={**os.environ, "TMPDIR": self._folder.name},
-                start_new_session=True,  # only this process receives Ctrl-C
-                creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),  # the same on Windows
-            )
-        atexit.register(self.stop)
+        board = program.TensorBoard()
+        _STARTED.append(board)
+        board.configure(["", *options])
         try:
-            self.url = self._wait_for_address(port, host)
-        except BaseException:
-            self.stop()
-            raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
-    @property
-    def lives(self) -> bool:
-        """Whether the server process is alive."""
-        return self._process.poll() is None
-
-    def wait(self) -> None:
-        """Wait until the server ends, which happens only on an error."""
-        self._process.wait()
-        raise RunManagerError(f"TensorBoard ended by itself: {self._last_line()}")
-
-    def stop(self) -> None:
-        """Stop the server; a repeated call does nothing."""
-        if os.getpid() != self._owner:
-            return  # this process is a forked child
-        atexit.unregister(self.stop)
-        if self._process.stdin:
-            self._process.stdin.close()
-        try:
-            self._process.wait(_STOP_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._folder.cleanup()
-
-    def _wait_for_address(self, port: int | None, host: str | None) -> str:
-        deadline = time.monotonic() + _START_S
-        while self._process.poll() is None and time.monotonic() < deadline:
-            match = _ADDRESS.search(self._log.read_text(errors="replace"))
-            if match:
-                return match[1]
-            time.sleep(0.05)
-        line = self._last_line()
-        if "already in use" in line:
-            raise RunManagerError(f"port {port} is in use: choose another, or 0 for any that is free")
-        raise RunManagerError(f"TensorBoard did not start on {host or 'all interfaces'}, port {port}: {line}")
-
-    def _last_line(self) -> str:
-        return self._log.read_text(errors="replace").rstrip().rpartition("\n")[2] or "it wrote nothing"
-
-
-def serve() -> None:
-    """Run TensorBoard's command in this process until standard input closes."""
-
-    def end_with_parent() -> None:
-        os.read(sys.stdin.fileno(), 1)  # the lock of sys.stdin could block the exit
-        os._exit(0)  # the data server ends with this process
-
-    threading.Thread(target=end_with_parent, daemon=True).start()
-    from tensorboard.main import run_main
-
-    run_main()
+            return str(board.launch())
+        except program.TensorBoardPortInUseError:
+            raise RunManagerError(f"port {port} is in use: choose another, or 0 for any that is free") from None
+        except (program.TensorBoardServerException, SystemExit) as error:
+            cause = f"{error}\n{words.getvalue()}".rstrip().rpartition("\n")[2]
+            interface = host or "all interfaces"
+            raise RunManagerError(f"TensorBoard did not start on {interface}, port {port}: {cause}") from None
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import pytest
 
 from runmanager import run_grid
 from runmanager.tensorboard.hparams import OF_GOAL
-from runmanager.tensorboard.server import Server, page_of
+from runmanager.tensorboard.server import page_of, start
 from tests.board.reading import LOADER, make_network, train
 from tests.browser import CHROMIUM, NEEDS_CHROMIUM, playwright
 from tests.browser import OPTIONS as FOR_ROOT
@@ -56,20 +56,17 @@ def mixed(tmp_path_factory):
     for name in ("reward", "validation_accuracy"):
         options: dict[str, Any] = {"goal": f"max:{name}", "on_error": "continue", "executor": "inline"}
         run_grid(SMALL, trainer(name), experiment=name, root=folder, display=False, **options)
-    with Server(folder) as started:
-        yield folder, started
+    return folder, start(folder)
 
 
 @pytest.fixture(scope="module")
 def server(root):
-    with Server(root) as started:
-        yield started
+    return start(root)
 
 
 @pytest.fixture(scope="module")
 def first(root):
-    with Server(page_of(root, "first").logdir) as started:
-        yield started
+    return start(page_of(root, "first").logdir)
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +96,7 @@ def expect(locator):
 
 
 def test_the_link_to_an_experiment_shows_it_alone_pinned_and_colored(page, first, root):
-    page.goto(page_of(root, "first").link(first.url))
+    page.goto(page_of(root, "first").link(first))
 
     expect(page.locator(".group-title")).to_have_text(GROUPS)
     pinned = page.locator("metrics-pinned-view scalar-card")
@@ -116,7 +113,7 @@ def test_the_link_to_an_experiment_shows_it_alone_pinned_and_colored(page, first
 
 
 def test_the_colors_of_runs_are_inside_the_sidebar(page, first, root):
-    page.goto(page_of(root, "first").link(first.url))
+    page.goto(page_of(root, "first").link(first))
 
     dots = page.locator("runs-data-table .run-color-swatch")
     expect(dots).to_have_count(6)
@@ -125,33 +122,32 @@ def test_the_colors_of_runs_are_inside_the_sidebar(page, first, root):
 
 
 def test_all_groups_of_tags_stand_in_order_without_a_link_too(page, server):
-    page.goto(f"{server.url}#timeseries")
+    page.goto(f"{server}#timeseries")
 
     expect(page.locator(".group-title")).to_have_text(GROUPS)
     expect(page.get_by_text("second/005")).not_to_have_count(0)
 
 
 def test_custom_scalars_of_an_experiment_show_train_and_test_in_one_chart(page, first):
-    page.goto(f"{first.url}#custom_scalars")
+    page.goto(f"{first}#custom_scalars")
 
     expect(page.locator("tf-custom-scalar-multi-line-chart-card")).to_have_count(10)
 
 
 @pytest.mark.parametrize(("experiment", "num_runs"), [("first", 6), ("second", 5)])
 def test_parallel_coordinates_of_an_experiment_have_a_line_for_every_run(page, root, experiment, num_runs):
-    with Server(page_of(root, experiment).logdir) as server:
-        page.goto(f"{server.url}#hparams")
-        page.get_by_text("PARALLEL COORDINATES VIEW").click()
+    server = start(page_of(root, experiment).logdir)
+    page.goto(f"{server}#hparams")
+    page.get_by_text("PARALLEL COORDINATES VIEW").click()
 
-        expect(page.locator("g.foreground path")).to_have_count(num_runs)
-        axes = page.locator(".axis-title").all_text_contents()
-        assert axes[-5:] == ["Goal/best max:test_accuracy", *sorted(OF_GOAL)[1:]]
-        page.goto("about:blank")  # asks no server that has ended
+    expect(page.locator("g.foreground path")).to_have_count(num_runs)
+    axes = page.locator(".axis-title").all_text_contents()
+    assert axes[-5:] == ["Goal/best max:test_accuracy", *sorted(OF_GOAL)[1:]]
 
 
 def test_the_first_metrics_of_the_hparams_table_are_those_of_the_goal(page, mixed):
     _, server = mixed
-    page.goto(f"{server.url}#hparams")
+    page.goto(f"{server}#hparams")
 
     expect(page.get_by_text("reward/001")).to_be_visible()
     names = page.get_by_text(re.compile(r"^\s*(Goal|accuracy|loss|time|train)/[\w: ]+\s*$")).all_text_contents()
@@ -163,7 +159,7 @@ def test_the_first_metrics_of_the_hparams_table_are_those_of_the_goal(page, mixe
 
 def test_the_pins_of_experiments_with_other_metrics_have_a_card_with_all_runs(page, mixed):
     folder, server = mixed
-    page.goto(page_of(folder).link(server.url))
+    page.goto(page_of(folder).link(server))
 
     pinned = page.locator("metrics-pinned-view scalar-card")
     expect(pinned.locator(".tag")).to_have_text(["Goal/last", "loss/train", "time/epoch_s"])
@@ -172,7 +168,7 @@ def test_the_pins_of_experiments_with_other_metrics_have_a_card_with_all_runs(pa
 
 
 def test_no_page_smooths_the_curves(page, first, root):
-    page.goto(page_of(root, "first").link(first.url))
+    page.goto(page_of(root, "first").link(first))
     expect(page.locator(".group-title")).to_have_text(GROUPS)
 
     for name, inputs in (("scalars", 1), ("custom_scalars", 2)):

@@ -9,7 +9,6 @@ PACKAGE = Path(runmanager.__file__).parent
 ALLOWED = {
     "core/files.py",  # what it is for
     "tensorboard/event_file.py",  # a view, which may be lost
-    "tensorboard/server.py",  # what a TensorBoard says while it starts
     "executors/output.py",  # what a run prints, which a full disk may cut
     "checks/resumes.py",  # traces in a temporary folder
     "datasets.py",  # unpacked copies, made anew from the verified files
