@@ -2,7 +2,6 @@
 
 import ast
 import contextlib
-import copy
 import copyreg
 import functools
 import hashlib
@@ -130,12 +129,14 @@ class Source:
             text = "" if isinstance(node, _DEFINITIONS) else unparsed(node)
             self.is_seeded |= "seed(" in text
             targets = [*_assigned(node)]
-            # self.n = n takes nothing from self
-            words = {*re.findall(r"\w+", text)} - {name for name, part in targets if part}
-            causes = {why for word in words for why in self.fresh(word).values()}
-            for name in {name for name, part in targets if part}:  # but self.n = self.t does
-                fresh = self.fresh(name)
-                causes |= {fresh[item] for item in re.findall(rf"\b{name}\.(\w+)", text) if item in fresh}
+            partly, attributes = {name for name, part in targets if part}, re.findall(r"\w+\.\w+", text)
+            causes = {
+                why
+                for name in re.findall(r"\w+", text)
+                for item, why in self.fresh(name).items()
+                # self.n = n takes nothing from self, but self.n = self.t does
+                if name not in partly or f"{name}.{item}" in attributes
+            }
             why = _CLOCKS if _CLOCK.search(text) else ""
             if _UNSEEDED in causes or (_RANDOM.search(text) and not self.is_seeded):
                 why = _UNSEEDED
@@ -159,21 +160,6 @@ class Source:
                 for key in (name, (name, first.lineno)):
                     definitions.setdefault(key, []).append(node)
         return definitions
-
-    @functools.cached_property
-    def outline(self) -> list[Any]:
-        """The definitions before a grid, and the statements that call functions or set attributes of others."""
-        outline = []
-        for node in _before_grid(self.body):
-            is_effect = isinstance(node, _DEFINITIONS)
-            for name, part in _assigned(node):
-                first = self.bindings.get(name, [(node,)])[0][0]
-                # what has a value, and no statement that assigns it, is imported
-                is_imported = name in self.values and (name, "") not in _assigned(first)
-                if part and name != "print":
-                    is_effect |= is_imported or isinstance(first, (*_DEFINITIONS, ast.Expr))
-            outline += [node] if is_effect else []
-        return outline
 
 
 Home = tuple[str, Source]
@@ -232,8 +218,7 @@ class Reached:
         self.seen.add(key)
         self._alive.append(value)
         (root, source), self.blind = home or ("", _NOWHERE), set()
-        fresh, items = source.fresh(root), _items(value)
-        items = items and self._lasting(type(value), items)
+        fresh, items = source.fresh(root), self._lasting(type(value), _items(value))
         is_partly = bool(self.blind)
         if not items or "" in fresh:
             items = {"": value}
@@ -287,7 +272,7 @@ class Reached:
                     self.read_names([attributes] if attributes else [*inner.values], inner)
             elif name in source.values and not name.startswith("__"):
                 home = name, source
-                if not assigning and (scope_of(value) or not isinstance(value, type)):
+                if not assigning:
                     self.homes.update({} if self.homes else _homes_of_values())
                     home = self.homes.get(id(value), home)
                 self.read(name, value, home, attributes.partition(".")[0])
@@ -296,9 +281,9 @@ class Reached:
 
     def _read_part(self, part: Any) -> None:
         """Compare the source of a function or a class, what it reads, and what is set on it."""
-        source, code = scope_of(part), part.__code__ if isinstance(part, types.FunctionType) else None
+        source, code = scope_of(part), getattr(part, "__code__", None)
         if not source:  # a function of a library that calls one of the user
-            for value in _cells(part).values() if code and code.co_freevars else ():
+            for value in _cells(part).values() if code else ():
                 if isinstance(value, (*_CODE, dict)):  # such as the functions of singledispatch
                     self.text(value)
             return
@@ -314,8 +299,11 @@ class Reached:
         if code and not nodes:
             self.named[name] = "source"
         if outer.endswith("<locals>"):
-            source = copy.copy(_inside(source, outer))
-            source.values = {**source.values, **_cells(part)}
+            around = [node for name in outer.split(".") for node in source.definitions.get(name, ())]
+            statements = [
+                statement for node in around if isinstance(node, _FUNCTIONS) for statement in node.body
+            ]
+            source = Source({**source.values, **_cells(part)}, statements, source)
         self.read_source(self.code, name, nodes, source)
 
     def text(self, value: Any, depth: int = 0) -> str:
@@ -396,7 +384,7 @@ class Reached:
     def _array(self, value: Any, depth: int) -> str:
         kind = f"{type(value).__name__}({value.dtype}, {list(value.shape)}"
         is_tensor = hasattr(value, "untyped_storage")
-        if is_tensor and value.requires_grad and not self.is_data:
+        if getattr(value, "requires_grad", False) and not self.is_data:
             self.blind.add("weights")  # random, and changed by training
             return f"{kind})"
         if not is_tensor and value.dtype.hasobject:
@@ -467,8 +455,8 @@ def names_read(text: str) -> tuple[str, ...]:
     """
     tables, free = [symtable.symtable(text, "source", "exec")], set()
     for table in tables:
-        symbols = [symbol for symbol in table.get_symbols() if symbol.is_referenced() and symbol.is_global()]
-        free |= {symbol.get_name() for symbol in symbols}
+        symbols = [symbol for symbol in table.get_symbols() if symbol.is_referenced()]
+        free |= {symbol.get_name() for symbol in symbols if symbol.is_global()}
         tables += table.get_children()
     chains, inner = set(), set()
     for node in ast.walk(ast.parse(text)):  # an attribute comes before what it is of
@@ -490,11 +478,18 @@ def _rest_of_files(reached: Reached) -> dict[str, str]:
     for source in filter(None, map(scope_of, [*sys.modules.values()])):
         module = source.values["__name__"]
         effects = []
-        for node in source.outline:
-            if not isinstance(node, _DEFINITIONS):
-                effects.append(node)
-            elif unparsed(node) not in texts:
-                rest[f"{node.name} in {module}"] = short_hash(unparsed(node))
+        for node in _before_grid(source.body):
+            if isinstance(node, _DEFINITIONS):
+                if unparsed(node) not in texts:
+                    rest[f"{node.name} in {module}"] = short_hash(unparsed(node))
+                continue
+            for name, part in _assigned(node):
+                first = source.bindings.get(name, [(node,)])[0][0]
+                # what has a value, and no statement that assigns it, is imported
+                is_imported = name in source.values and (name, "") not in _assigned(first)
+                is_of_others = is_imported or isinstance(first, (*_DEFINITIONS, ast.Expr))
+                if part and name != "print" and is_of_others:
+                    effects.append(node)
         if effects:
             part = reached.branch()
             part.read_source(part.statements, "", effects, source)
@@ -576,14 +571,6 @@ def _cells(part: Any) -> dict[str, Any]:
             # a name may not be bound yet
             cells |= {name: cell.cell_contents for name, cell in pairs if cell != types.CellType()}
     return cells
-
-
-@functools.cache
-def _inside(source: Source, name: str) -> Source:
-    """Return the statements around a function or class, of the functions in its qualified name."""
-    nodes = [node for part in name.split(".") for node in source.definitions.get(part, ())]
-    bodies = [node.body for node in nodes if isinstance(node, _FUNCTIONS)]
-    return Source(source.values, itertools.chain.from_iterable(bodies), source)
 
 
 def _body(text: str) -> list[ast.stmt]:
