@@ -165,6 +165,9 @@ class Source:
 Home = tuple[str, Source]
 """The name to which a value is assigned, and the statements that do so."""
 
+Texts = dict[int, tuple[str, set[str]]]
+"""The id of a value -> its content, and the reasons why parts of it are not compared."""
+
 
 @dataclass(eq=False)
 class Reached:
@@ -182,9 +185,8 @@ class Reached:
     values: dict[str, str] = field(default_factory=dict)
     source: dict[str, str] = field(default_factory=dict)
     named: dict[str, str] = field(default_factory=dict)  # what is not compared -> why
-    texts: dict[int, str] = field(default_factory=dict)
-    blinds: dict[int, set[str]] = field(default_factory=dict)  # reasons why parts of a value are not compared
-    blind: set[str] = field(default_factory=set)  # those of the present value
+    texts: Texts = field(default_factory=dict)
+    blind: set[str] = field(default_factory=set)  # reasons why parts of the present value are not compared
     _alive: list[Any] = field(default_factory=list)  # objects whose ids must not be used again
     _waiting: list[Any] = field(default_factory=list)
 
@@ -318,20 +320,20 @@ class Reached:
             return part.__qualname__ if scope_of(part) else full_name(part)
         if isinstance(value, types.MethodType):
             self.text(value.__func__, depth + 1)
-        if id(value) in self.texts:
-            self.blind |= self.blinds.get(id(value), set())
-            return self.texts[id(value)]
-        self._alive.append(value)
-        blind, self.blind, self.texts[id(value)] = self.blind, set(), "..."
-        try:
-            text = self._content(value, depth + 1)
-        except Exception:  # noqa: BLE001 - a lock, an open file; an exception of a user's class
-            is_container = isinstance(value, _CONTAINERS)
-            self.blind.add("size" if is_container else type(value).__name__)
-            text = f"<{full_name(type(value))} of {len(value) if is_container else 1}>"
-        self.texts[id(value)] = text = text if len(text) <= _MOST_TEXT else short_hash(text)
-        self.blinds[id(value)] = self.blind  # to be named wherever it occurs
-        self.blind = self.blind | blind
+        if id(value) not in self.texts:
+            self._alive.append(value)
+            blind, self.blind, self.texts[id(value)] = self.blind, set(), ("...", set())
+            try:
+                text = self._content(value, depth + 1)
+            except Exception:  # noqa: BLE001 - a lock, an open file; an exception of a user's class
+                is_container = isinstance(value, _CONTAINERS)
+                self.blind.add("size" if is_container else type(value).__name__)
+                text = f"<{full_name(type(value))} of {len(value) if is_container else 1}>"
+            # the reasons are named wherever the value occurs
+            self.texts[id(value)] = (text if len(text) <= _MOST_TEXT else short_hash(text)), self.blind
+            self.blind = blind
+        text, blind = self.texts[id(value)]
+        self.blind |= blind
         return text
 
     def _content(self, value: Any, depth: int) -> str:  # noqa: C901 - one for each kind of value
@@ -598,13 +600,13 @@ def _add(texts: dict[str, str], name: str, text: str) -> None:
     texts[name] = text
 
 
-def _files_of(data: Any) -> dict[int, str]:
+def _files_of(data: Any) -> Texts:
     """Return the content of the files of paths, also of those in lists and mappings, by the paths' ids."""
     if isinstance(data, PurePath):
         files = [path for path in (Path(data), *Path(data).rglob("*")) if path.is_file()]
         texts = sorted(f"{path.relative_to(data)} {digest_of_file(path)}" for path in files)
-        return {id(data): joined_digest(texts)}
-    contents: dict[int, str] = {}
+        return {id(data): (joined_digest(texts), set())}
+    contents: Texts = {}
     if type(data) in _BRACKETS:
         for item in data.values() if type(data) is dict else data:
             contents |= _files_of(item)
@@ -647,8 +649,10 @@ def changes_between(before: Fingerprint, now: Fingerprint) -> list[tuple[str, st
     [('values', 'BATCH', '32', '64')]
     """
     changes: list[tuple[str, str, str, str]] = []
-    for kind in [kind for kind in now if kind not in ("source", "named")]:
-        old, new = before.get(kind, {} if kind == "data" and before else now[kind]), now[kind]
+    for kind, new in now.items():
+        if kind in ("source", "named"):
+            continue
+        old = before.get(kind, {} if kind == "data" and before else new)
         # code that no longer reads a value has changed too
         names = {*old, *new} if kind in ("code", "data") else old.keys() & new.keys()
         for name in sorted(names):

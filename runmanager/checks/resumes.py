@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from runmanager.checks.changed import Reached, short_hash
+from runmanager.checks.changed import Reached, Texts, short_hash
 from runmanager.checks.check import CheckTask, ShortEpoch, ShortRun, shortened
 from runmanager.checks.unsaved import is_of_user
 from runmanager.core import checkpoint
@@ -247,7 +247,7 @@ class Observer(ShortRun):
             compared["the random states"] = torch_devices.random_states(opened.device)
             compared |= {f"state of {name}": checkpoint.state_of(name, part) for name, part in parts.items()}
         # what has a state is compared by it, not again in what holds it
-        texts = {id(part): "" for part in parts.values() if hasattr(part, "state_dict")}
+        texts: Texts = {id(part): ("", set()) for part in parts.values() if hasattr(part, "state_dict")}
         contents: list[tuple[str, Any]] = []
         for name, value in _variables().items():
             with suppress(Exception):  # the object's own methods raise whatever they like
@@ -263,7 +263,7 @@ class Observer(ShortRun):
                 ):
                     contents.append((name, value.state_dict()))
                     if id(value) not in texts:
-                        texts[id(value)] = ""
+                        texts[id(value)] = "", set()
                         compared |= {f"state of {name}": contents[-1][1]} if kind == "end" else {}
                 elif not attributes:
                     contents.append((name, value))
