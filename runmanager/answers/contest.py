@@ -93,7 +93,7 @@ class Contest:
         if axis is not None:
             have_lost = [not LOST.isdisjoint(each) for each in self.statuses]
             means = [[ranking.goal.sign * mean] for mean in self.means]
-            self.order, _ = in_rank(means, counts, have_lost)
+            self.order, _ = in_rank([*zip(means, counts, have_lost, strict=True)])
         # the rivals that have numbers, but none in a setting of another rival, in their order
         with_number = {*self.rivals[~np.isnan(numbers)].tolist()}
         self.alone = [rival for rival in self.order if rival in with_number and not counts[rival]]

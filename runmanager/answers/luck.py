@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pandas as pd
 
+from runmanager.answers.ranking import completed
 from runmanager.core import files
 from runmanager.core.goal import KEPT
 from runmanager.core.journal import read_attempt
-from runmanager.core.outcome import Status
 from runmanager.tables.columns import Numbers
 
 _SIDE = 1.96  # half the width of a 95 % interval, in standard errors
@@ -16,13 +16,13 @@ _SIDE = 1.96  # half the width of a 95 % interval, in standard errors
 
 def luck_of(runs: pd.DataFrame, metric: str, rivals: Numbers, best: int, other: int) -> str:
     """Say how far the choice of the evaluated items moves a difference in accuracy; "" if this is unknown."""
-    if not {metric, "folder", "status"} <= {*runs}:
+    if "folder" not in runs:
         return ""
-    column, is_usable = metric.removeprefix(KEPT), (runs["status"] == Status.COMPLETED) & runs[metric].notna()
-    both = [runs[is_usable & (rivals == rival)] for rival in (best, other)]
-    counts = {_num_items(Path(str(folder)), column) for part in both for folder in part["folder"][:1]}
+    column, numbers, folders = metric.removeprefix(KEPT), completed(runs, metric), runs["folder"].tolist()
+    both = [numbers[rivals == rival].dropna() for rival in (best, other)]
+    counts = {_num_items(Path(str(folders[part.index[0]])), column) for part in both if len(part)}
     n = counts.pop() if len(counts) == 1 and all(map(len, both)) else 0
-    half = half_width(*(float(part[metric].mean()) for part in both), n) if n else 0.0
+    half = half_width(*(float(part.mean()) for part in both), n) if n else 0.0
     if not half:  # without a difference in any item
         return ""
     name = column.removesuffix("_accuracy")

@@ -259,25 +259,24 @@ def scores_of(goals: Sequence[Goal], means: Sequence[float]) -> list[float]:
     return [goal.sign * mean for goal, mean in zip(goals, means, strict=True)]
 
 
-def in_rank(
-    scores: Sequence[Sequence[float]], numbers: Sequence[int], have_lost: Sequence[bool]
-) -> tuple[list[int], int]:
-    """Sort positions, the best first, by scores of which the next breaks ties; return also how many compete.
+def in_rank(rivals: Sequence[tuple[Sequence[float], int, bool]]) -> tuple[list[int], int]:
+    """Sort the positions of rivals, the best first; return also how many compete.
 
-    A position that lacks a score is below all others. A position with one repeat is below, if another has
-    three, or if it has lost repeats and another has two.
+    A rival is its scores, of which the next breaks ties, its number of repeats, and whether it has lost some.
+    A rival that lacks a score is below all others. A rival with one repeat is below, if another has three, or
+    if it has lost repeats and another has two.
 
-    >>> in_rank([[0.5, 1.0], [0.9, math.nan], [0.7, 1.0], [0.7, 2.0]], [1, 1, 2, 2], [False] * 4)
-    ([3, 2, 0, 1], 3)
-    >>> in_rank([[0.9], [0.8]], [1, 3], [False] * 2), in_rank([[0.9], [0.8]], [1, 2], [True, False])
+    >>> in_rank([([0.5, 1.0], 1, False), ([0.9, math.nan], 1, False), ([0.7, 1.0], 2, False)])
+    ([2, 0, 1], 2)
+    >>> in_rank([([0.9], 1, False), ([0.8], 3, False)]), in_rank([([0.9], 1, True), ([0.8], 2, False)])
     (([1, 0], 1), ([1, 0], 1))
     """
-    most = max(numbers, default=0)
+    most = max((number for _, number, _ in rivals), default=0)
     tiers = [
-        (any(map(math.isnan, each)), number == 1 and most > (1 if has_lost else 2))
-        for each, number, has_lost in zip(scores, numbers, have_lost, strict=True)
+        (any(map(math.isnan, scores)), number == 1 and most > (1 if has_lost else 2))
+        for scores, number, has_lost in rivals
     ]
-    keys = [[math.inf if math.isnan(score) else -_rounded(score) for score in each] for each in scores]
+    keys = [[math.inf if math.isnan(score) else -_rounded(score) for score in each] for each, *_ in rivals]
     order = sorted(range(len(tiers)), key=lambda index: (tiers[index], keys[index]))
     return order, sum(tiers[index] == tiers[order[0]] for index in order)
 
@@ -329,11 +328,7 @@ def ranking_of(
             )
         )
     ranked = [setting for setting in settings if setting.number]
-    order, num_leaders = in_rank(
-        [scores_of(goals, setting.means) for setting in ranked],
-        [setting.number for setting in ranked],
-        [bool(setting.lost) for setting in ranked],
-    )
+    order, num_leaders = in_rank([(scores_of(goals, s.means), s.number, bool(s.lost)) for s in ranked])
     ranked = [ranked[index] for index in order]
     others = [setting for setting in settings if not setting.number]
     if "status" in runs:
@@ -376,8 +371,7 @@ def _notes(
     """Say which runs count by the mean of several rows, and which by a value before their last epoch."""
     notes = []
     has_number = np.isfinite(numbers)
-    counts = Counter(np.array(repeats)[has_number[0]].tolist())
-    if number := sum(count for count in counts.values() if count > 1):
+    if number := pd.Series(repeats)[has_number[0]].duplicated(keep=False).sum():
         notes.append(f"{number:,} runs repeat others: each repeat counts once, by its mean.")
     for goal, have in zip(goals, has_number, strict=True) if LACKING in runs else ():
         lacks = [goal.metric in str(names).split(", ") for names in runs[LACKING]]
