@@ -3,7 +3,7 @@
 import functools
 import math
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -182,7 +182,7 @@ def rivals_table(levels: Sequence[Mapping[str, Any]], computed: Mapping[str, Any
     return beside(from_columns(params, params), from_columns(computed, ()))
 
 
-def plain_means(scores: Numbers) -> list[float]:
+def plain_means(scores: Iterable[Numbers]) -> list[float]:
     """Return the mean of the finite scores of each rival."""
     return [mean_of(each[np.isfinite(each)].tolist()) for each in scores]
 

@@ -79,7 +79,7 @@ def _which(
     rows: Sequence[int], num_runs: int, codes: Mapping[str, tuple[Numbers, list[Any]]], what: str
 ) -> str:
     """Describe a group of runs by the hyperparameters that they share and that other runs lack."""
-    has, names = pd.DataFrame(index=range(num_runs)), {}
+    has, names = pd.DataFrame(index=range(num_runs)), dict[str, str]()
     for axis, (numbers, values) in codes.items():
         shared = sorted({*numbers[rows].tolist()})
         if len(shared) < len(values) and len(shared) <= min(_MOST_VALUES, max(len(rows) // 2, 1)):
@@ -87,10 +87,10 @@ def _which(
             first, *others = (values[code] for code in shared)
             names[axis] = " or ".join([label({axis: first}), *map(brief, others)])
     total = has.all(axis=1).sum()
-    for axis in reversed(names):
+    for axis in reversed([*names]):
         if has.drop(columns=axis).all(axis=1).sum() == total:
-            del has[axis]  # the description needs no values of this axis
-    whose = f"{what}s with {' and '.join(names[axis] for axis in has)}" if names else f"{what}s"
+            del has[axis], names[axis]  # the description needs no values of this axis
+    whose = f"{what}s with {' and '.join(names.values())}" if names else f"{what}s"
     return all_of(total, whose) if len(rows) == total else f"{len(rows)} of the {total} {whose}"
 
 

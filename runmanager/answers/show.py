@@ -8,6 +8,7 @@ import pandas as pd
 from pandas.api.types import is_numeric_dtype
 
 from runmanager.answers.answers import INTERVAL, REPEATS, answers_of, columns_of_numbers
+from runmanager.answers.contest import plain_means
 from runmanager.answers.finding import Finding
 from runmanager.answers.ranking import (
     RUNS,
@@ -16,7 +17,6 @@ from runmanager.answers.ranking import (
     are_epochs,
     beside_settings,
     completed,
-    mean_of,
     numbered,
     own_goals,
     ranking_of,
@@ -118,8 +118,8 @@ def settings_view(
     numbers = columns_of_numbers(ranking, settings)
     for name in (companion(ranking.goal.metric, metrics_of(runs)), _TIME):
         if name in runs and name not in numbers and is_numeric_dtype(runs[name]):
-            column = completed(runs, name)
-            numbers[name] = [mean_of(column.iloc[list(setting.rows)].dropna().tolist()) for setting in settings]
+            column = completed(runs, name).to_numpy()
+            numbers[name] = plain_means(column[list(setting.rows)] for setting in settings)
     rows = beside_settings(runs, ranking, settings, from_columns(numbers, ()))
     return of_table(rows, ranking.goals, n, *notes, varying=ranking.varying)
 
