@@ -254,7 +254,7 @@ def without_numbers(runs: pd.DataFrame, names: Iterable[str]) -> list[str]:
     return problems
 
 
-def category(texts: list[str]) -> pd.Categorical:
+def category(texts: list[str]) -> Any:
     """Make a categorical column of texts; statuses keep the order of `Status`."""
     statuses = [str(status) for status in Status if status in texts]
     return pd.Categorical(texts, [*dict.fromkeys([*statuses, *texts])])

@@ -188,7 +188,7 @@ def _loaded(path: str | os.PathLike[str]) -> pd.DataFrame:
         raise InvalidArgumentError([problem]) from error
     if described is not None:
         table = from_columns(columns, ())
-        table.attrs = described
+        table.attrs |= described
         return table
     for name, values in columns.items():
         kinds = {type(value) for value in values}
