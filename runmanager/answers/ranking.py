@@ -217,7 +217,7 @@ class Ranking:
         for setting in self.all_settings:
             params = setting.params
             if setting.number:
-                params = {name: params[name] for name in self.varying}
+                params = {name: params[name] for name in self.varying if setting.run is None or name != "run"}
             if "experiment" in params:  # an experiment may lack hyperparameters of another experiment
                 params = {name: value for name, value in params.items() if not is_missing(value)}
             texts.append(params)
