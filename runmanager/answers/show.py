@@ -153,7 +153,7 @@ def of_table(
     some = f"{n:,} of {len(rows):,} rows" if n is not None and n < len(rows) else ""
     view = View(
         rows.reset_index(drop=True),
-        notes_of_view([some, *notes, same_in_all(dropped)]),
+        notes_of_view([some, *notes]),
         [name for name in order if name in main],
         [
             name
@@ -163,6 +163,7 @@ def of_table(
         [0] if has_best else [],
         {metrics[0]: span(rows[metrics[0]])} if metrics and len(rows) > 1 else {},
         order,
+        same_in_all(dropped),
     )
     return view if n is None else view.taken(range(min(n, len(rows))))
 

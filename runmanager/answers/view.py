@@ -33,12 +33,13 @@ class View:
 
     Attributes:
         rows: The rows with all columns.
-        notes: The caption, as sentences: the order of the rows, and the columns that are left out.
+        notes: The caption, as sentences, such as the order of the rows.
         main: The columns that are drawn by default.
         first: The columns by importance; narrow terminals leave out the last columns.
         best: The positions of the rows to emphasize.
         bars: Column -> the number with an empty bar, and the number with a full bar.
         columns: The columns of `table`, the most important first; all columns by default.
+        same: The end of the caption: the columns that are left out, as all rows have the same value.
     """
 
     rows: pd.DataFrame
@@ -48,6 +49,7 @@ class View:
     best: Sequence[int] = ()
     bars: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     columns: Sequence[str] = ()
+    same: str = ""
 
     def __repr__(self) -> str:
         is_terminal = bool(sys.stdout) and sys.stdout.isatty()
@@ -67,7 +69,7 @@ class View:
         order = sorted(main, key=lambda name: self.first.index(name) if name in self.first else math.inf)
         left_out = order[_MOST_IN_NOTEBOOK:]
         table = self.drawn([name for name in main if name not in left_out]).to_html()
-        lines = filter(None, [*self.notes, self._not_drawn(left_out)])
+        lines = filter(None, [*self.notes, self.same, self._not_drawn(left_out)])
         return f"{table}\n<p>{'<br>'.join(map(escape, lines))}</p>"
 
     @property
@@ -84,7 +86,7 @@ class View:
     @property
     def caption(self) -> str:
         """The notes in one line."""
-        return join(self.notes)
+        return join([*self.notes, self.same])
 
     def to_markdown(self) -> str:
         """Return the columns that `print` shows as a table for GitHub and notebooks, the best rows in bold."""
@@ -151,4 +153,4 @@ def notes_of_view(parts: Iterable[str]) -> list[str]:
 def same_in_all(values: Mapping[str, str]) -> str:
     """Return a sentence with the columns that are left out because all rows have the same value."""
     texts = ", ".join(f"{name}={value}" for name, value in values.items() if value)
-    return f"the same in all: {texts}" if texts else ""
+    return printable(f"the same in all: {texts}") if texts else ""

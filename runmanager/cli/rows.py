@@ -117,6 +117,7 @@ def print_view(view: "View", selection: Selection) -> None:
     names = names_in(selection.columns or "") or None
     if names is None and (everything or not console.is_terminal):
         names = list(dict.fromkeys(map(str, [*view.table, *view.rows])))
+        view = replace(view, same="")  # its columns are written too
     drawn = view.drawn(names, is_plain=not console.is_terminal)
     left_out = print_fitted(drawn, console, everything=names is not None)
     tell(view.caption)

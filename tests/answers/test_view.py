@@ -190,7 +190,7 @@ def test_the_notes_of_experiments_are_below_their_rows(tmp_path):
 
     one, both = show(load_runs(tmp_path / "a")), show(load_runs(tmp_path))
 
-    assert one.caption.endswith(" · note: larger <steps>?")
+    assert " · note: larger <steps>? · " in one.caption
     assert "note: larger &lt;steps&gt;?" in one._repr_html_()
-    assert both.caption.endswith(" · note of a: larger <steps>? · note of b: smaller steps?")
+    assert " · note of a: larger <steps>? · note of b: smaller steps? · " in both.caption
     assert "note" not in show(load_runs(tmp_path).query("experiment == 'c'")).caption

@@ -102,6 +102,15 @@ def test_a_pipe_gets_every_column_in_one_line_per_run_and_sentences_go_to_standa
     assert "0.9" in answer.err
 
 
+def test_columns_that_are_written_are_not_called_left_out(root):
+    with terminal(80):
+        brief, whole = (command("best", root / "many", *words).err for words in ((), ("--all",)))
+
+    assert "the same in all: status=completed" in " ".join(brief.split())
+    assert "the same in all" not in whole
+    assert "the same in all" not in command("best", root / "many").err
+
+
 @pytest.mark.parametrize("width", [80, 120])
 @pytest.mark.parametrize("words", [["list"], ["best"], ["compare", "width"]])
 def test_a_table_fits_the_terminal_and_cuts_no_number(root, width, words):
