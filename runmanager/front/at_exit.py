@@ -11,7 +11,6 @@ from typing import NamedTuple
 from runmanager.core import files
 from runmanager.core.experiment import RunFolder
 from runmanager.core.manager import LEFT_OPEN, Manager
-from runmanager.core.outcome import Outcome, Status
 from runmanager.core.state import end_if_running, read_experiment, read_run
 from runmanager.core.wording import counted
 from runmanager.devices import ranks
@@ -60,38 +59,30 @@ def _end_open_runs() -> None:
     # at a prompt, an exception ends a line or a cell, not the program
     is_prompt = hasattr(sys, "ps1") or (ipython is not None and ipython.get_ipython() is not None)
     for manager_of, folder, attempt, begun_at, process, is_first in runs:
-        manager = manager_of()
+        manager, experiment = manager_of(), folder.path.parent
         has_ended = manager is not None and not manager._is_open  # the disk was full
         is_ours = process == os.getpid() and ranks.is_main()
         if has_ended or not is_ours or not folder.path.exists():  # a temporary folder may be removed
             continue
         error = _uncaught() if is_first and not is_prompt else None
         with suppress(StorageError):
-            if manager is None:
-                outcome: Outcome | None = _end_without(folder, attempt)
-            elif error is None:
-                manager._end_left_open()
-                outcome = manager.outcome
-            else:
+            if manager and error:
                 manager._end_by(error, manager.run_params)
                 continue
-            assert outcome
-            results = files.for_people(folder.path.parent / files.RESULTS_CSV)
+            if manager:
+                manager._end_left_open()
+            else:  # it was garbage-collected
+                end_if_running(folder, attempt, LEFT_OPEN)
+                write_results(read_experiment(experiment), experiment)
+            state = read_run(folder)
             problem = (
-                f"run {folder.number} was not ended: it is recorded as {outcome.status}, with "
-                f"{counted(outcome.epochs, 'epoch')} in {results}; call end_run() after its last epoch"
+                f"run {folder.number} was not ended: it is recorded as {state.status}, with "
+                f"{counted(len(state.epochs), 'epoch')} in {files.for_people(experiment / files.RESULTS_CSV)}; "
+                "call end_run() after its last epoch"
             )
             problems.append((problem, *begun_at))
     for message, file, line in problems:  # warn last, as a filter may turn warnings into exceptions
         warnings.warn_explicit(message, RunsWarning, file, line)
-
-
-def _end_without(folder: RunFolder, attempt: int) -> Outcome:
-    """End a run whose manager was garbage-collected."""
-    end_if_running(folder, attempt, LEFT_OPEN)
-    experiment = folder.path.parent
-    write_results(read_experiment(experiment), experiment)
-    return Outcome(Status.INTERRUPTED, LEFT_OPEN, len(read_run(folder).epochs))
 
 
 def _uncaught() -> BaseException | None:

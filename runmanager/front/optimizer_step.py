@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from runmanager.core.evaluate import BatchStep, Computed, Loss, has_classes, of_step
 from runmanager.core.failure import failure_of
-from runmanager.core.loaders import Measure, batch_size, may_be_images, may_be_samples
+from runmanager.core.loaders import Measure, batch_size, may_be_images
 from runmanager.core.outcome import Status
 from runmanager.core.wording import counted
 from runmanager.devices.torch_devices import quiet
@@ -36,29 +36,29 @@ def num_samples(batch: Any, *, are_parts: bool = False) -> int:
         ) from None
 
 
-def piece_of(item: Any, size: int, piece: slice, *, is_part: bool = False) -> Any:
-    """Cut samples from a batch of `size` samples, or from a part of such a batch.
+def piece_of(item: Any, size: int, piece: slice) -> Any:
+    """Cut samples from a batch of `size` samples, or from a part of such a batch: tensors, in any containers.
 
-    >>> piece_of({"x": torch.arange(4), "names": ["a", "b", "c", "d"], "scale": 2}, 4, slice(1, 3))
-    {'x': tensor([1, 2]), 'names': ['b', 'c'], 'scale': 2}
+    >>> piece_of({"x": torch.arange(4), "name": "a", "scale": 2}, 4, slice(1, 3))
+    {'x': tensor([1, 2]), 'name': 'a', 'scale': 2}
     """
     if isinstance(item, Mapping):
-        return {name: piece_of(part, size, piece, is_part=True) for name, part in item.items()}
-    if isinstance(item, (tuple, list)) and not isinstance(item, PackedSequence):
-        is_list = isinstance(item, list) and len(item) == size
-        # items with as many samples as the batch are parts, not samples
-        are_parts = all(isinstance(part, (torch.Tensor, list)) and len(part) == size for part in item)
-        are_samples = is_list and may_be_samples(item) and not isinstance(item[0], torch.Tensor | list)
-        if is_list and (are_samples or may_be_images(item) or (is_part and not are_parts)):
-            return item[piece]  # each item is one sample
-        parts = [piece_of(part, size, piece, is_part=True) for part in item]
-        return type(item)(*parts) if hasattr(item, "_fields") else type(item)(parts)
+        return {name: piece_of(part, size, piece) for name, part in item.items()}
     shape = getattr(item, "shape", None)
-    if isinstance(item, PackedSequence) or (shape and shape[0] != size):
+    is_list = isinstance(item, list)
+    # each item of a list may be one sample, unless all are tensors of the batch, or lists of them
+    may_have_samples = is_list and (
+        (len(item) == size and may_be_images(item))
+        or not all(hasattr(part, "shape") or isinstance(part, list) for part in item)
+    )
+    if may_have_samples or isinstance(item, PackedSequence) or (shape and shape[0] != size):
         description = f"a part of shape {tuple(shape)}" if shape else f"a {type(item).__name__}"
         raise InvalidArgumentError(
             f"micro_batch cannot cut {description} in a batch of {size} samples: leave it out"
         )
+    if is_list or isinstance(item, tuple):
+        parts = [piece_of(part, size, piece) for part in item]
+        return type(item)(*parts) if hasattr(item, "_fields") else type(item)(parts)
     return item[piece] if shape else item
 
 

@@ -78,12 +78,12 @@ def of_mapping(network, batch):
 FORMS: dict[str, tuple[Any, Any]] = {
     "a mapping": (lambda x, y: {"x": x, "y": y, "scale": 2, "mask": None}, of_mapping),
     "three parts": (
-        lambda x, y: [x, "text", y],
+        lambda x, y: (x, "text", y),
         lambda network, batch: of_mapping(network, {"x": batch[0], "y": batch[2]}),
     ),
     "names": (Named, lambda network, batch: of_mapping(network, batch._asdict())),
     "nested": (
-        lambda x, y: ({"x": x, "ids": [str(number) for number in range(len(x))]}, [y, y]),
+        lambda x, y: ({"x": x, "id": "a"}, [y, y]),
         lambda network, batch: of_mapping(network, {"x": batch[0]["x"], "y": batch[1][0]}),
     ),
     "a list of samples": (
