@@ -12,8 +12,6 @@ from runmanager.core.values import OMEGACONF, check_names, check_values, plain
 from runmanager.core.wording import did_you_mean
 from runmanager.errors import GridError, Problems, first_line
 
-_MOST_REFUSALS = 5  # maximum number of combinations named that a configuration refuses
-
 
 def expand(
     config: Any,
@@ -70,27 +68,23 @@ def expand(
             hint = did_you_mean(name, dict(leaves(outline)), "it has")
             problems.append(f"the configuration has no field {name!r}; {hint}")
     problems.raise_if_any()
-    grid: list[dict[str, Any]] = []
-    configs: list[Any] = []
+    expanded: list[tuple[dict[str, Any], Any]] = []
     for run in combinations:
         values = run._asdict()
         changes = {name: value for name, value in values.items() if name != "device" or "device" in outline}
         try:
-            configs.append(replaced(copy.deepcopy(config), changes))
-        except Exception as error:  # noqa: BLE001 - whatever the code of its class does
-            problems.append(f"the configuration refuses {run!r} ({type(error).__name__}: {first_line(error)})")
-            continue
+            copied = replaced(copy.deepcopy(config), changes)
+        except Exception as error:
+            rule = f"the configuration refuses {run!r}"
+            raise GridError(f"{rule} ({type(error).__name__}: {first_line(error)})") from error
         # the classes of the configuration may convert a value
-        converted = {name: plain(value) for name, value in leaves(configs[-1], run._fields)}
-        for name, value in values.items():
-            converted.setdefault(name, value)
-        grid.append(converted)
-    Problems(problems[:_MOST_REFUSALS]).raise_if_any()
-    problems += check_names(dict.fromkeys(name for params in grid for name in params))
-    problems += check_values(pair for params in grid for pair in params.items())
+        converted = {name: plain(value) for name, value in leaves(copied, run._fields)}
+        expanded.append((converted | values | converted, copied))
+    problems += check_names(dict.fromkeys(name for params, _ in expanded for name in params))
+    problems += check_values(pair for params, _ in expanded for pair in params.items())
     problems.raise_if_any()
     runs: list[Run] = []
-    for hyperparameters, copied in zip(grid, configs, strict=True):
+    for hyperparameters, copied in expanded:
         runs.append(make_run(tuple(hyperparameters), hyperparameters.values()))
         vars(runs[-1])["config"] = copied
     return chosen_runs(runs, where)

@@ -217,10 +217,6 @@ def _runs(params: Any, options: GridOptions, problems: Problems) -> list[Run]:
     """Build the runs from axes, or take those of a list."""
     decide, repeats, grid = options.decide, options.repeats, mapping_of(params)
     if options.search:
-        if isinstance(params, Sequence):
-            rule = "search= chooses runs itself"
-            step = "give run_grid axes instead of runs, as {'lr': LogUniform(1e-5, 1e-1)}"
-            raise GridError([f"{rule}: {step}"])
         return SearchSpace(params).samples()
     if isinstance(decide, Decide):
         grid = with_repeats(grid, repeats, decide, problems)
@@ -231,7 +227,7 @@ def _runs(params: Any, options: GridOptions, problems: Problems) -> list[Run]:
         if not runs or not all(isinstance(run, Run) for run in runs):
             rule = f"a grid is a mapping of axes, or runs from RunBuilder.get_runs(), got {params!r:.60}"
             step = "write {'lr': [0.1, 0.01]}, or RunBuilder.get_runs(a) + RunBuilder.get_runs(b)"
-            raise GridError([f"{rule}: {step} for several mappings"])
+            raise GridError(f"{rule}: {step} for several mappings")
     if isinstance(decide, Decide) and not problems:
         runs = repeat_by_repeat(runs, single_axis(repeats), decide, problems)
     return runs
@@ -270,10 +266,10 @@ def check_design(options: GridOptions, runs: Iterable[Run]) -> Design:
     metrics = [goal.metric for goal in goals or ()]
     if len({*metrics}) < len(metrics):
         problems.append(f"goal={options.goal!r} names a metric twice: write it once")
-    for metric in metrics:
-        if metric in names or metric in RESERVED - {"loss", "accuracy"}:
-            subject = "a hyperparameter of this grid" if metric in names else "no metric"
-            problems.append(f"goal={options.goal!r}, but {metric!r} is {subject}: name a tracked metric")
+    for metric in {*metrics} & (RESERVED - {"loss", "accuracy"} | {*names}):
+        problems.append(
+            f"goal={options.goal!r}, but {metric!r} is a hyperparameter or a column: name a tracked metric"
+        )
     if options.repeats is not None:
         repeats = _repeats(options.repeats, names, problems)
     if options.note is not None:

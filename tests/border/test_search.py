@@ -376,7 +376,7 @@ def test_a_check_tries_each_listed_value_before_the_search(start, tmp_path):
     [
         ({"goal": ["min:score", "max:score"]}, "twice"),
         ({"goal": None}, "goal"),
-        ({"axes": RunBuilder.get_runs({"width": [8]})}, "axes"),
+        ({"axes": RunBuilder.get_runs({"width": [8]})}, "a mapping"),
         ({"axes": {"width": [8], "device": ["cpu"]}}, "nothing to choose"),
         ({"axes": {"width": IntRange(1, 8)}, "repeats": "width"}, "'width'"),
         ({"sampler": samplers.QMCSampler}, "QMCSampler"),

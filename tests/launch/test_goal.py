@@ -131,9 +131,12 @@ def test_pruning_by_nothing_is_refused(tmp_path):
         ),
         (
             {"goal": "max:lr"},
-            ["goal='max:lr', but 'lr' is a hyperparameter of this grid: name a tracked metric"],
+            ["goal='max:lr', but 'lr' is a hyperparameter or a column: name a tracked metric"],
         ),
-        ({"goal": "max:status"}, ["goal='max:status', but 'status' is no metric: name a tracked metric"]),
+        (
+            {"goal": "max:status"},
+            ["goal='max:status', but 'status' is a hyperparameter or a column: name a tracked metric"],
+        ),
         ({"repeats": 3}, ["repeats must be the names of axes, as repeats=('seed',), got 3"]),
         (
             {"repeats": ["x9"]},
