@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from runmanager.answers.contest import BETTER, Contest, rule_of
+from runmanager.answers.contest import BETTER, UNDECIDED, Contest, rule_of
 from runmanager.answers.effects import changes, repeats_differ
 from runmanager.answers.importance import importances
 from runmanager.answers.ranking import (
@@ -90,7 +90,7 @@ class Answers:
     @property
     def is_decided(self) -> bool:
         """Whether the repeats have decided, and no run is missing."""
-        return self.is_over and self.has_verdict and self.decision.decided
+        return self.is_over and self.has_verdict and self.decision.outcome != UNDECIDED
 
     @property
     def headline(self) -> str:

@@ -128,11 +128,6 @@ class Contest:
         return {WORSE: BETTER}.get(*states, *states) if len(states) == 1 else EQUAL
 
     @property
-    def decided(self) -> bool:
-        """Whether repeats have decided that one rival is better than all others, or that the best are equal."""
-        return self.outcome != UNDECIDED
-
-    @property
     def positions(self) -> list[int]:
         """The positions of the best rival and of the compared rivals, the closest first."""
         return [*self.order[:1], *self.leads]

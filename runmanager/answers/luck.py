@@ -22,7 +22,8 @@ def luck_of(runs: pd.DataFrame, metric: str, rivals: Numbers, best: int, other: 
     both = [numbers[rivals == rival].dropna() for rival in (best, other)]
     counts = {_num_items(Path(str(folders[part.index[0]])), column) for part in both if len(part)}
     n = counts.pop() if len(counts) == 1 and all(map(len, both)) else 0
-    half = half_width(*(float(part.mean()) for part in both), n) if n else 0.0
+    first, second = (float(part.mean()) for part in both)
+    half = half_width(first, second, n) if n else 0.0
     if not half:  # without a difference in any item
         return ""
     name = column.removesuffix("_accuracy")

@@ -426,9 +426,10 @@ def own_goals(runs: pd.DataFrame) -> list[Goal]:
     rows = runs if done.empty else done
     names = [name for name in metrics_of(runs) if runs.empty or not rows[name].isna().all()]
     if not goals:
-        kept = {each[0] for each in noted.values()}
+        kept = {Goal(each[0].metric.removeprefix(KEPT), each[0].sign) for each in noted.values()}
         usual = kept.pop() if len(kept) == 1 else None
-        if not usual or usual.metric not in runs or rows[usual.metric].isna().all():
+        there = [*names, *rows.filter(like=KEPT).dropna(axis="columns", how="all")]
+        if not usual or {usual.metric, f"{KEPT}{usual.metric}"}.isdisjoint(there):
             usual = default_goal(names)
         return [_kept(runs, usual)] if usual else []
     if len({each[0] for each in goals.values()}) > 1:

@@ -268,7 +268,7 @@ def check_tables(case: Case, runs: pd.DataFrame, root: Path) -> None:
             assert row[f"{of_metric} std"] == pytest.approx(spread, nan_ok=True, abs=1e-12)
             assert ends == pytest.approx([middle - half, middle + half], nan_ok=True, abs=1e-12)
         assert set(effects(runs)["axis"]).isdisjoint(case.axes)
-        with pytest.raises(InvalidArgumentError, match=f"this setting has {len(order[0])} runs?, "):
+        with pytest.raises(InvalidArgumentError, match="this setting has several runs, "):
             load_run(table.iloc[0])
 
 
