@@ -232,8 +232,7 @@ class Reached:
         ignored: tuple[type[ast.AST], ...] = ()
         if _is_code(value):
             ignored = (*_LOOPS, *(_DEFINITIONS if scope_of(inspect.unwrap(value)) else ()))
-        assigning = source.bindings.get(root, ())
-        statements = [(node, part) for node, part, _ in assigning if not isinstance(node, ignored)]
+        assigning = [part for part in source.bindings.get(root, ()) if not isinstance(part[0], ignored)]
         for item, inside in items.items():
             label, text, blind = f"{name}.{item}".rstrip("."), self.text(inside), self.blind
             why = fresh.get(item, "") if item else next(iter(fresh.values()), "")
@@ -249,7 +248,7 @@ class Reached:
                 self.named[label] = ", ".join(sorted(blind))
             if blind or is_partly or _is_code(value):  # step = scaled(step, 2)
                 # args.folder = f"runs/{time()}" says nothing about the rest of args
-                nodes = [node for node, part in statements if part == item or not (why and item)]
+                nodes = [node for node, part, _ in assigning if part == item or not (why and item)]
                 self.read_source(self.statements, root, nodes, source)
 
     def read_source(self, texts: dict[str, str], name: str, nodes: Iterable[ast.AST], source: Source) -> None:
@@ -291,10 +290,9 @@ class Reached:
             return
         # the name of the code, as functools.wraps copies the other
         name: str = code.co_qualname if code else part.__qualname__
-        fresh = fresh_attributes(part) | source.fresh(name).keys()
-        for member, value in [*vars(part).items()]:  # what setattr has set has no statement
+        for member, value in self._lasting(part, vars(part)).items():  # what setattr has set has no statement
             is_plain = isinstance(value, _PLAIN + _CONTAINERS) and not member.startswith("_")
-            if is_plain and member not in fresh:
+            if is_plain and member not in source.fresh(name):
                 self.read(f"{name}.{member}", value)
         outer, _, last = name.rpartition(".")
         nodes = source.definitions.get((last, code.co_firstlineno) if code else last, [])
@@ -362,7 +360,7 @@ class Reached:
             texts = []
             for part in [reduced] if isinstance(reduced, str) else reduced:
                 content = [*part] if hasattr(type(part), "__next__") else part
-                if type(part) is dict and ("__doc__" in part or scope_of(kind)):
+                if type(part) is dict:
                     content = self._lasting(kind, part)
                 texts.append(self.text(content, depth))
             # of an object of a library, a lock hides the rest
@@ -373,12 +371,12 @@ class Reached:
         opening, closing = _BRACKETS.get(kind, (f"{self.text(kind, depth)}(", ")"))
         return f"{opening}{', '.join(texts)}{closing}"
 
-    def _lasting(self, kind: type, items: dict[Any, Any]) -> dict[Any, Any]:
+    def _lasting(self, kind: Any, items: Mapping[Any, Any]) -> dict[Any, Any]:
         """Return the attributes that do not differ at each start; arrays of data= count all the same."""
         fresh = () if self.is_exact else fresh_attributes(kind)
-        left_out = {name for name in fresh if name in items}
-        if self.is_data:
-            left_out = {name for name in left_out if not hasattr(items[name], "nbytes")}
+        left_out = {
+            name for name in fresh if name in items and not (self.is_data and hasattr(items[name], "nbytes"))
+        }
         self.blind |= {_CLOCKS} if left_out else set()
         left_out |= {"__doc__", "__annotations__"}  # of a function that an object wraps
         return {name: item for name, item in items.items() if name not in left_out}
@@ -485,12 +483,12 @@ def _rest_of_files(reached: Reached) -> dict[str, str]:
                 if unparsed(node) not in texts:
                     rest[f"{node.name} in {module}"] = short_hash(unparsed(node))
                 continue
-            for name, part in _assigned(node):
+            for name, item in _assigned(node):
                 first = source.bindings.get(name, [(node,)])[0][0]
                 # what has a value, and no statement that assigns it, is imported
                 is_imported = name in source.values and (name, "") not in _assigned(first)
                 is_of_others = is_imported or isinstance(first, (*_DEFINITIONS, ast.Expr))
-                if part and name != "print" and is_of_others:
+                if item and name != "print" and is_of_others:
                     effects.append(node)
         if effects:
             part = reached.branch()

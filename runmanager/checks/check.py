@@ -151,7 +151,7 @@ class ShortEpoch(OpenEpoch):
     """An epoch of two steps; a loop over other batches is left when it tracks the third one."""
 
     num_epochs, num_steps = 1, 2
-    most_steps = 2
+    most_steps: int | None = 2
 
     def __init__(self, number: int, *args: Any) -> None:
         if number > self.num_epochs:  # a loop that does not use `epochs` begins another epoch
