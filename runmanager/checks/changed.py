@@ -33,7 +33,7 @@ _MOST_TEXT = 1000  # maximum number of characters of a value in another one
 _MOST_SHOWN = 80  # maximum number of shown characters of a value
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _CODE = (type, types.FunctionType, types.BuiltinFunctionType)
-_BRACKETS: Mapping[type, tuple[str, str]] = {list: ("[", "]"), tuple: ("(", ")"), dict: ("{", "}")}
+_BRACKETS: Mapping[type, Sequence[str]] = {list: "[]", tuple: "()", dict: "{}"}
 _CONTAINERS: tuple[type[Sized], ...] = (*_BRACKETS, set, frozenset)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _DEFINITIONS = (*_FUNCTIONS, ast.ClassDef)
@@ -68,12 +68,11 @@ _BY_RUNS: dict[tuple[str, str], tuple[str | None, str]] = {}
 
 def fingerprint(train: Callable[..., Any], data: Any = None, runs: Sequence[Run] = ()) -> Fingerprint:
     """Compute the fingerprint of a training function, of its data, and of the hyperparameters of runs."""
-    reached, of_data = Reached(), Reached()
+    of_data = Reached(texts=_files_of(data))
     if data is not None:
-        of_data.is_data, of_data.most_objects, of_data.texts = True, sys.maxsize, _files_of(data)
+        of_data.is_data, of_data.most_objects = True, sys.maxsize
         of_data.reach("data", data)
-    reached.data = set() if of_data.named else {*of_data.texts}
-    reached.reach("train", train)
+    reached = Reached(set() if of_data.named else {*of_data.texts}).reach("train", train)
     hyperparameters: dict[str, str] = {}
     for kind in {type(vars(run)["config"]) for run in runs if "config" in vars(run)}:
         reached.reach("config", kind)

@@ -53,7 +53,7 @@ class CheckTask:
             free_memory(device)
 
     def temporary_folder(self) -> tempfile.TemporaryDirectory[str]:
-        """Return a folder for a block; other processes recognize it by its name if it is left behind."""
+        """Return a folder for a block."""
         parent = self.folder if self.folder and Path(self.folder).is_dir() else None
         return tempfile.TemporaryDirectory(prefix="runmanager-check-", dir=parent, ignore_cleanup_errors=True)
 
