@@ -214,13 +214,13 @@ def _state(lead: Lead, sign: int) -> str:
 
 def _position_of(base: Mapping[str, Any], runs: pd.DataFrame, ranking: Ranking) -> int:
     """Return the position of the setting that has the values of a base."""
+    axes = axes_of(runs, ranking.repeats)
     firsts = runs.iloc[[setting.rows[0] for setting in ranking.all_settings]]
-    fits = np.ones(len(firsts), bool)
+    fits = np.full(len(firsts), {*base} <= {*axes})  # a base names no repeat
     for name, value in base.items():
         fits &= [key_of(each) == key_of(value) for each in firsts[name]]
     if fits.sum() != 1:
         rule = f"base= has to have the values of one setting, {label(dict(base))!r} are those of {fits.sum()}"
-        axes = ", ".join(axes_of(runs, ranking.repeats))
-        more = f"give a value of {axes}; repeats= names what only repeats a setting"
+        more = f"give a value of {', '.join(axes)}; repeats= names what only repeats a setting"
         raise InvalidArgumentError(f"{rule}: {more}")
     return int(fits.argmax())

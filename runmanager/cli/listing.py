@@ -71,7 +71,8 @@ def _print_runs(by_folder: RunsByFolder, selection: Selection) -> None:
     runs = meeting(_table(by_folder), selection.where)
     if runs.empty:
         return
-    tell(f"{os.path.commonpath(by_folder)}: {counted(len(runs), 'run')}, {statuses_in_words(runs['status'])}")
+    folder = os.path.commonpath(by_folder) or "."
+    tell(f"{folder}: {counted(len(runs), 'run')}, {statuses_in_words(runs['status'])}")
     for note in notes_of(runs):
         tell(note)
     print_view(runs_view(runs), selection)

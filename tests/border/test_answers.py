@@ -662,6 +662,7 @@ def test_a_base_of_a_loss_is_worse_if_its_loss_is_larger():
         ({"augment": True}, "norm"),
         ({"aug": True}, "augment"),
         ({"norm": "x"}, "0"),
+        ({"augment": True, "norm": "none", "seed": 0}, "only repeats"),
         ({}, "values of one setting"),
     ],
 )
