@@ -1,6 +1,6 @@
 """The time spent by a grid, broken down by the journals and the clocks of the lanes."""
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Sequence
 from operator import eq
 
@@ -23,7 +23,7 @@ def time_spent(
         runs: The executed runs: each before and after, and the time (s) that it was in a lane.
     """
     whole = total * max(lanes, 1)
-    waiting, between_epochs, spent = 0.0, 0.0, Counter[str]()
+    waiting, between_epochs, spent = 0.0, 0.0, defaultdict[str, float](float)
     for before, now, seconds in runs:
         # epochs of earlier attempts have the durations that they had before
         durations, ends = (
@@ -41,11 +41,12 @@ def time_spent(
     between_epochs -= spent["training"] + spent["evaluation"]
     spent["between epochs (checkpoints, logs)"] = max(between_epochs, 0.0)
     spent["start"] = starting * max(lanes, 1)
-    spent["between runs (tables, idle lanes)"] = max(whole - spent.total(), 0.0)
+    spent["between runs (tables, idle lanes)"] = max(whole - sum(spent.values()), 0.0)
     if waiting >= _LITTLE * spent["training"] > 0:
         share = percents([waiting / spent["training"]])[0]
         spent[f"training (of it {share} waiting for batches)"] = spent.pop("training")
-    large = {what: seconds for what, seconds in spent.most_common() if seconds >= 5 * _LITTLE * whole}
+    parts = sorted(spent.items(), key=lambda part: -part[1])
+    large = {what: seconds for what, seconds in parts if seconds >= 5 * _LITTLE * whole}
     shares = percents([seconds / whole for seconds in large.values()])
     texts = ", ".join(f"{share} {what}" for share, what in zip(shares, large, strict=True))
     return f"{duration(total)}{f' in {lanes} lanes' if lanes > 1 else ''}: {texts}"
