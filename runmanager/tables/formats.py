@@ -145,8 +145,9 @@ def load_table(
     check_columns(names, loaded)
     for name in names:
         if name not in noted:
-            # texts are read as the cells of a CSV file: MLflow exports numbers as text
-            values = [_read_cell(value) if isinstance(value, str) else value for value in _values(loaded[name])]
+            # texts are read as the cells of a CSV file, as MLflow exports numbers as text
+            texts = _values(loaded[name])
+            values = [_read_cell(value) if isinstance(value, str) and value else value for value in texts]
             loaded[name] = from_columns({name: values}, ())[name]
     if names:
         loaded.attrs[HYPERPARAMETERS] = names
