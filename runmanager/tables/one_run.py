@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 # temporary names of artifacts
-_LEFTOVER = re.compile(r"\..+\.\d+\.[0-9a-f]{8}(\.(new|old))?\.tmp", re.DOTALL)
+_LEFTOVER = re.compile(r"(^|/)\.[^/]+\.\d+\.[0-9a-f]{8}(\.(new|old))?\.tmp(/|$)")
 
 
 @dataclass(frozen=True, repr=False)
@@ -66,10 +66,13 @@ class LoadedRun:
     @property
     def artifacts(self) -> Mapping[str, Path]:
         """The artifacts of `manager.artifact`: name -> path of a file or folder."""
-        names = artifacts_in(self.folder)
-        if names:
+        top = self.folder / files.ARTIFACTS
+        paths = [] if top.is_symlink() else [path for path in top.rglob("*") if not path.is_symlink()]
+        names = {path.relative_to(top).as_posix(): path for path in sorted(paths)}
+        artifacts = {name: path for name, path in names.items() if not _LEFTOVER.search(name)}
+        if artifacts:
             note_run(self.folder)  # if another run reads them, that run depends on this one
-        return {name: self.folder / files.ARTIFACTS / name for name in names}
+        return artifacts
 
     def load_weights(self, network: "nn.Module") -> None:
         """Load the weights of ``epochs(keep=...)`` into a network; no code in the file is executed.
@@ -148,18 +151,6 @@ def path_of(run: Any) -> Path:
         raise InvalidArgumentError([f"{which}: load one of them, as load_run({numbers[0]!r})"])
     rule = "a run is a path as 'runs/circle/8', or a row of load_runs()"
     raise InvalidArgumentError([f"{rule}, got {run!r:.200}"])
-
-
-def artifacts_in(folder: Path, *, files_only: bool = False) -> list[str]:
-    """List the artifacts in a run's folder: files and folders, no links."""
-    top = folder / files.ARTIFACTS
-    listed: list[str] = []
-    for path in top.rglob("*") if not top.is_symlink() else ():
-        name = path.relative_to(top)
-        is_regular = path.is_file() or (path.is_dir() and not files_only)
-        if is_regular and not path.is_symlink() and not any(map(_LEFTOVER.fullmatch, name.parts)):
-            listed.append(name.as_posix())
-    return sorted(listed)
 
 
 def find_run(path: Path, damaged: list[str] | None = None) -> tuple[Path, RunFolder]:
