@@ -5,6 +5,7 @@ The format is TFRecord: length (uint64), its masked CRC-32C, the bytes of an Eve
 Summary.image, HistogramProto), as every reader understands them.
 """
 
+import contextlib
 import itertools
 import mmap
 import re
@@ -13,7 +14,6 @@ import struct
 import time
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from io import BufferedWriter
 from os import getpid
 from pathlib import Path
@@ -109,7 +109,7 @@ def read_events(path: Path) -> Iterator[Event]:
             yield event
 
 
-@contextmanager
+@contextlib.contextmanager
 def mapped(path: Path) -> Iterator[bytes | mmap.mmap]:
     """Open an event file of any size for reading."""
     with files.opened(path) as (file, state):
@@ -121,15 +121,9 @@ def mapped(path: Path) -> Iterator[bytes | mmap.mmap]:
 
 
 def _events(content: bytes | mmap.mmap) -> Iterator[tuple[slice, Event]]:
-    for position in records(content):
-        record = content[position]
-        if not is_intact(record):
-            return
-        try:
-            event = Event.FromString(body(record))
-        except DecodeError:  # the content is not an Event, despite a valid checksum
-            return
-        yield position, event
+    with contextlib.suppress(ValueError):
+        for position in records(content):
+            yield position, read_event(content[position])
 
 
 def read_session(content: bytes | mmap.mmap) -> tuple[slice, Event, SessionStartInfo] | None:
@@ -178,9 +172,14 @@ def body(record: bytes) -> bytes:
     return record[_HEADER:-_FOOTER]
 
 
-def is_intact(record: bytes) -> bool:
-    """Whether the content of a TFRecord matches its checksum; an empty record does not."""
-    return record[-_FOOTER:] == _checksum(body(record))
+def read_event(record: bytes) -> Event:
+    """Read a TFRecord; raise ValueError if its checksum or its content is damaged."""
+    if record[-_FOOTER:] != _checksum(body(record)):
+        raise ValueError("a checksum differs")
+    try:
+        return Event.FromString(body(record))
+    except DecodeError as error:  # the content is not an Event, despite a valid checksum
+        raise ValueError("not an event") from error
 
 
 def event(step: int, contents: Mapping[str, Any]) -> Event:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from runmanager.core import files
 from runmanager.core.experiment import Experiment, RunFolder, varying
-from runmanager.core.files import LONGEST, shortened_name, slug
+from runmanager.core.files import LONGEST, shortened_name
 from runmanager.core.goal import EVALUATED
 from runmanager.core.state import read_run
 from runmanager.core.values import NUMBER, TEXT, kinds_of, plain, text
@@ -125,26 +125,13 @@ def session_start(
 
 
 def combination(params: Mapping[str, Any]) -> str:
-    """Return a name of 64 characters or fewer for hyperparameters; values with equal text differ by a suffix.
+    """Return a name of 64 characters or fewer for hyperparameters.
 
     >>> combination({"lr": 0.010, "device": "cuda:0"})
-    'lr=0.01-device=cuda0'
-    >>> combination({"lr": "0.01"})
-    'lr=0.01~9c2ee7'
+    "lr=0.01, device='cuda:0'"
     """
-    name = "-".join(f"{slug(name)}={slug(text(value))}" for name, value in params.items())
-    is_plain = len(name) <= LONGEST and all(map(_is_unambiguous, params.values()))
-    return name if is_plain else shortened_name(name, repr(list(params.items())))
-
-
-def _is_unambiguous(value: Any) -> bool:
-    """Whether a value is unambiguous in a name: a number with few digits, or a plain word."""
-    if isinstance(value, str):
-        is_word = re.fullmatch(r"[A-Za-z_]([\w.:-]*[\w-])?", value, re.ASCII)
-        return is_word is not None and value.lower() not in ("none", "true", "false", "nan", "inf", "infinity")
-    if isinstance(value, float):
-        return text(value) == repr(value) or float(text(value)) == value
-    return value is None or isinstance(value, bool | int)
+    name = ", ".join(f"{name}={plain(value)!r}" for name, value in params.items())
+    return name if len(name) <= LONGEST else shortened_name(name, name)
 
 
 def _update(run: RunFolder, form: Mapping[str, Any]) -> bool:

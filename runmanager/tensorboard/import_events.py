@@ -4,15 +4,12 @@ import math
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from google.protobuf.message import DecodeError
 from tensorboard.compat.proto.event_pb2 import Event, SessionLog
-from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 from tensorboard.util.tensor_util import make_ndarray
 
@@ -68,31 +65,33 @@ def from_tensorboard(logdir: str | os.PathLike[str] = "runs") -> pd.DataFrame:
     return table
 
 
-@dataclass
 class _Run:
     """The content of a run's event files."""
 
-    points: dict[str, dict[int, float]] = field(default_factory=dict)  # tag -> step -> value
-    hparams: dict[str, Any] | None = None  # the hyperparameters of the run's session
-    # tag -> plugin; later values of a tag may omit the plugin
-    plugins: dict[str, str] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.points: dict[str, dict[int, float]] = {}  # tag -> step -> value
+        self.hparams: dict[str, Any] | None = None  # of the run's session
+        self._scalars: set[str] = set()  # tags of the plugin, which later values of a tag may omit
 
-    def add(self, step: int, value: Summary.Value) -> None:
-        """Add a scalar or hyperparameters; other values are left out."""
-        kind = value.WhichOneof("value")  # torch writes hyperparameters without a value
-        plugin = value.metadata.plugin_data.plugin_name or self.plugins.get(value.tag, "")
-        if kind == "simple_value":
-            self.points.setdefault(value.tag, {})[step] = value.simple_value
-        elif kind == "tensor" and plugin == "scalars":
-            self.plugins[value.tag] = plugin
-            if math.prod(dim.size for dim in value.tensor.tensor_shape.dim) != 1:
-                # do not read the tensor: its shape could make NumPy allocate all memory
-                raise ValueError("not one number")
-            self.points.setdefault(value.tag, {})[step] = float(make_ndarray(value.tensor).item())
-        elif value.tag == event_file.SESSION and self.hparams is None:
-            content = HParamsPluginData.FromString(value.metadata.plugin_data.content)
-            named = content.session_start_info.hparams.items()
-            self.hparams = {name: getattr(v, v.WhichOneof("kind")) for name, v in sorted(named)}
+    def add(self, event: Event) -> None:
+        """Add the scalars and hyperparameters of an event."""
+        if event.session_log.status == SessionLog.START:  # a resumed run logs its last points again
+            for tag, points in self.points.items():
+                self.points[tag] = {step: value for step, value in points.items() if step < event.step}
+        for value in event.summary.value:
+            kind, plugin = value.WhichOneof("value"), value.metadata.plugin_data
+            if plugin.plugin_name == "scalars":
+                self._scalars.add(value.tag)
+            if kind == "simple_value":
+                self.points.setdefault(value.tag, {})[event.step] = value.simple_value
+            elif kind == "tensor" and value.tag in self._scalars:
+                if math.prod(dim.size for dim in value.tensor.tensor_shape.dim) != 1:
+                    # do not read the tensor: its shape could make NumPy allocate all memory
+                    raise ValueError("not one number")
+                self.points.setdefault(value.tag, {})[event.step] = float(make_ndarray(value.tensor).item())
+            elif value.tag == event_file.SESSION and self.hparams is None:
+                params = HParamsPluginData.FromString(plugin.content).session_start_info.hparams
+                self.hparams = {name: getattr(v, v.WhichOneof("kind")) for name, v in sorted(params.items())}
 
 
 def _find(path: Path) -> dict[str, list[Path]]:
@@ -120,8 +119,8 @@ def _read_run(files: Iterable[Path], damaged: list[str]) -> _Run:
             with event_file.mapped(path) as content:
                 for position in event_file.records(content):
                     try:
-                        _read_record(content[position], run)
-                    except (DecodeError, ValueError, TypeError, KeyError, AttributeError):
+                        run.add(event_file.read_event(content[position]))
+                    except (ValueError, TypeError, KeyError, AttributeError):
                         failed += 1
         except OSError as error:
             damaged.append(f"{path} ({error.strerror})")
@@ -133,17 +132,6 @@ def _read_run(files: Iterable[Path], damaged: list[str]) -> _Run:
             damaged.append(f"{path} (no table has room for its {len(run.points)} tags)")
             run.points.clear()
     return run
-
-
-def _read_record(record: bytes, run: _Run) -> None:
-    if not event_file.is_intact(record):
-        raise ValueError("a checksum differs")
-    event = Event.FromString(event_file.body(record))
-    if event.session_log.status == SessionLog.START:  # a resumed run logs its last points again
-        for tag, points in run.points.items():
-            run.points[tag] = {step: value for step, value in points.items() if step < event.step}
-    for value in event.summary.value:
-        run.add(event.step, value)
 
 
 def _hparams(runs: Mapping[str, _Run]) -> dict[str, dict[str, Any]]:

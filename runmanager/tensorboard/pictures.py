@@ -147,7 +147,7 @@ def draw(rows: Sequence[Sequence[int]], names: Sequence[str]) -> Summary.Image:
     has_numbers = len(rows) <= _WITH_NUMBERS
     line, margin = _LARGE if has_numbers else _SMALL, _MARGIN
     font = ImageFont.load_default(line)
-    numbers = [[_short(count) for count in row] for row in rows]
+    numbers = [[str(count) for count in row] for row in rows]
     widest = max(font.getlength(number) for row in numbers for number in row)
     cell = round(max(widest + 2 * margin, 2 * line)) if has_numbers else line
     labels = [_label(name, font) for name in names]
@@ -178,15 +178,3 @@ def _label(name: str, font: Any) -> Image.Image:
     label = Image.new("L", (int(font.getlength(text)) + 1, round(1.25 * font.size)), 255)
     ImageDraw.Draw(label).text((0, 0), text, fill=0, font=font)
     return label
-
-
-def _short(count: int) -> str:
-    """Format a count in at most five characters.
-
-    >>> _short(9999), _short(123_456), _short(12_345_678)
-    ('9999', '123k', '12M')
-    """
-    for unit, size in (("M", 1_000_000), ("k", 1000)):
-        if count >= 10 * size:
-            return f"{count // size}{unit}"
-    return str(count)

@@ -67,7 +67,7 @@ SAMPLES = "visuals/samples"
 """The tag of the images of the first batch."""
 
 # the facts in the text run/config
-_FACTS = ("device", "device_name", "parameters", "versions", "commit", "command")
+_FACTS = ("device", "device_name", "parameters", "commit", "command")
 _LONGEST = 10_000  # the maximum number of characters of the end of an error.log
 _LEAST = 32  # minimum number of values of a histogram; with fewer values, it has mostly gaps
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -155,25 +155,19 @@ class RunLog(RunListener):
             if not (first_step and earlier):
                 charts = custom_scalars(CHARTS)  # type: ignore[no-untyped-call]
                 opening.append(Event(step=first_step, wall_time=time.time(), summary=charts))
-                # a Markdown table of hyperparameters, then further details, some of them in mappings
-                params = {
-                    name: "none" if value is None else value for name, value in self.folder.params.items()
-                }
+                params = self.folder.params
                 details = {"goal": str(self.goal)} if self.goal else {}
                 if names := form.get("repeats"):
                     is_assumed = Experiment(experiment).design.repeats is None
                     details["repeats"] = assumption(names) if is_assumed else ", ".join(names)
-                details |= {name: facts[name] for name in _FACTS if name in facts}
-                rows = [*params.items()]
-                for name, detail in details.items():
-                    pairs = detail.items() if isinstance(detail, Mapping) else [(name, detail)]
-                    rows += [pair for pair in pairs if pair not in params.items()]
-                lines = ["| setting | value |", "|---|---|"]
+                details |= {name: facts[name] for name in _FACTS if name in facts and name not in params}
+                rows = [*params.items(), *details.items(), *facts.get("versions", {}).items()]
+                table = "| setting | value |\n|---|---|"
                 for row in rows:
-                    cells = [" ".join(text(cell).split()) for cell in row]
+                    cells = ["none" if cell is None else " ".join(text(cell).split()) for cell in row]
                     line = " | ".join(cell.replace("\\", "\\\\").replace("|", "\\|") for cell in cells)
-                    lines.append(f"| {line.replace('<', '&lt;')} |")
-                opening.append(event_file.event(first_step, {"run/config": "\n".join(lines)}))
+                    table += f"\n| {line.replace('<', '&lt;')} |"
+                opening.append(event_file.event(first_step, {"run/config": table}))
             first = [] if is_resumed else self._first  # the file of the first attempt has the first events
             event_file.write(self._file, *opening, *first, *epochs[num_written:])
             if isinstance(waiting, BytesIO):
@@ -409,7 +403,6 @@ def graph(network: nn.Module) -> bytes:
             tracer.thread, tracer.root = 0, nn.Module()
     modules = dict(hollow.named_modules())
     names: dict[fx.Node, str] = {}
-    taken: set[str] = set()
     nodes: list[NodeDef] = []
     for node in traced.nodes:
         target, attributes = str(node.target), {}
@@ -425,11 +418,8 @@ def graph(network: nn.Module) -> bytes:
             op = getattr(node.target, "__name__", target)
         elif op == "call_method":
             op = target
-        first, number = name, 1
-        while name in taken:
-            number += 1
-            name = f"{first}_call{number}"
-        taken.add(name)
+        if name in names.values():  # called again
+            name = f"{name}_{len(names)}"
         names[node] = name
         inputs = [names[source] for source in node.all_input_nodes]
         nodes.append(NodeDef(name=name, op=op, input=inputs, attr=attributes))

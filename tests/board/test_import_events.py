@@ -95,7 +95,7 @@ def test_scalars_whose_later_values_name_no_plugin_are_read(tmp_path):
 
 @pytest.mark.slow(everywhere=True)
 def test_what_we_wrote_is_the_table_of_load_results(tmp_path):
-    grid = {"lr": [0.1, 1.0], "amp": [True], "layers": [3], "schedule": ["step"]}
+    grid = {"lr": [0.1, 1.0], "amp": [True, False]}
 
     def train_two_epochs(run, manager):
         train(manager, run, num_epochs=2)
@@ -106,8 +106,7 @@ def test_what_we_wrote_is_the_table_of_load_results(tmp_path):
 
     shared = [name for name in ours if name != "run"]
     assert set(shared) <= set(theirs)
-    assert list(theirs)[:6] == list(ours)[:6]
-    assert theirs["run"].unique().tolist() == ["grid/001-lr=0.1", "grid/002-lr=1"]
+    assert theirs["run"].unique().tolist()[::3] == ["grid/001-lr=0.1-amp=True", "grid/004-lr=1-amp=False"]
     pd.testing.assert_frame_equal(theirs[shared], ours[shared], rtol=1e-6)
     assert sorted(theirs.attrs["hyperparameters"]) == sorted(ours.attrs["hyperparameters"])
 
