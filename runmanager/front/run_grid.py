@@ -378,8 +378,7 @@ def _begin(
 class Tables:
     """Writes the tables of an experiment when a run has ended, in at most a twentieth of the elapsed time.
 
-    It also ends the event files of dead processes, and warns if the first completed run lacks the metric of a
-    goal.
+    It also warns if the first completed run lacks the metric of a goal.
     """
 
     loop: Loop
@@ -388,10 +387,6 @@ class Tables:
 
     def run_ended(self, folder: RunFolder, outcome: Outcome) -> None:
         """Write the tables, unless writing is slow and the tables were written recently."""
-        if not outcome.is_committed:
-            from runmanager.tensorboard.run_log import end_abandoned
-
-            end_abandoned(folder, outcome)
         design = self.loop.design
         if design.goal and self._is_first and outcome.status is Status.COMPLETED:
             from runmanager.tables.steps import missing_goal  # imports numpy

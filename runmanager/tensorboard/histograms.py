@@ -31,15 +31,17 @@ def histograms(values: Mapping[str, torch.Tensor]) -> dict[str, HistogramProto]:
 
 def statistics(values: Mapping[str, torch.Tensor]) -> dict[str, list[float]]:
     """Return min, max, sum, sum of squares and counts of 30 buckets of each tensor's finite values."""
+    of_device: dict[torch.device, dict[str, torch.Tensor]] = {}
+    for name, tensor in values.items():
+        of_device.setdefault(tensor.device, {})[name] = tensor.reshape(-1)
     rows: dict[str, list[float]] = {}
     with torch.no_grad():
-        for device in dict.fromkeys(tensor.device for tensor in values.values()):
-            names = [name for name, tensor in values.items() if tensor.device == device]
-            rows |= zip(names, _rows([values[name].reshape(-1) for name in names]), strict=True)
-            for name in names:
-                if not (isfinite(rows[name][0]) and isfinite(rows[name][1])):
-                    finite = values[name][values[name].isfinite()]
-                    rows[name] = _rows([finite])[0] if len(finite) else []
+        for tensors in of_device.values():
+            rows |= zip(tensors, _rows([*tensors.values()]), strict=True)
+        for name, (low, high, *_) in rows.items():
+            if not (isfinite(low) and isfinite(high)):
+                finite = values[name][values[name].isfinite()]
+                rows[name] = _rows([finite])[0] if len(finite) else []
     return {name: rows[name] for name in values if rows[name]}
 
 

@@ -9,6 +9,7 @@ import torch
 from PIL import Image, ImageDraw, ImageFont
 from tensorboard.compat.proto.summary_pb2 import Summary
 from torch.nn import functional
+from torch.utils.tensorboard.summary import image as image_summary
 
 from runmanager.devices import ranks
 
@@ -31,25 +32,19 @@ _DARK = 0.5  # shade of a cell above which its number is white
 def picture(image: Any) -> Summary.Image:
     """Draw a figure, or an image ``(1 or 3, H, W)`` of uint8."""
     if isinstance(image, torch.Tensor):
-        channels = image.permute(1, 2, 0).contiguous().numpy()
-        return _png(Image.fromarray(channels[:, :, 0] if len(image) == 1 else channels), compress_level=1)
+        return _encoded(image, "CHW")
     file = io.BytesIO()
     image.savefig(file, format="png")
     with Image.open(file) as drawn:
-        return _summary(file, drawn)
+        return Summary.Image(
+            encoded_image_string=file.getvalue(), width=drawn.width, height=drawn.height,
+            colorspace=len(drawn.getbands()),
+        )  # fmt: skip
 
 
-def _png(image: Image.Image, compress_level: int) -> Summary.Image:
-    file = io.BytesIO()
-    image.save(file, format="PNG", compress_level=compress_level)
-    return _summary(file, image)
-
-
-def _summary(file: io.BytesIO, image: Image.Image) -> Summary.Image:
-    return Summary.Image(
-        encoded_image_string=file.getvalue(), width=image.width, height=image.height,
-        colorspace=len(image.getbands()),
-    )  # fmt: skip
+def _encoded(pixels: Any, dimensions: str) -> Summary.Image:
+    summary = image_summary("", pixels, dataformats=dimensions)  # type: ignore[no-untyped-call]
+    return summary.value[0].image  # type: ignore[no-any-return]
 
 
 def samples(batch: torch.Tensor) -> torch.Tensor | None:
@@ -68,15 +63,11 @@ def samples(batch: torch.Tensor) -> torch.Tensor | None:
 
 
 def sheet(images: torch.Tensor) -> Summary.Image:
-    """Draw `samples` ``(N, 1 or 3, H, W)`` on a sheet, with the smallest value black and the largest white."""
+    """Draw `samples` ``(N, 1 or 3, H, W)``, eight in a row; the smallest value is black, the largest white."""
     values = images.detach().float().cpu().nan_to_num(0, 0, 0)
     low, high = values.min(), values.max()
-    pixels = ((values - low) / (high - low).clamp_min(1e-12) * 255).round().to(torch.uint8)
-    count, columns = len(pixels), max(1, min(8, len(pixels), _WIDEST // (pixels.shape[3] + _PADDING)))
-    tiles = functional.pad(pixels, (_PADDING, 0, _PADDING, 0, 0, 0, 0, -count % columns))
-    # the axes are then C, rows, height, columns and width
-    grid = tiles.reshape(-1, columns, *tiles.shape[1:]).permute(2, 0, 3, 1, 4)
-    return picture(functional.pad(grid.flatten(3, 4).flatten(1, 2), (0, _PADDING, 0, _PADDING)))
+    shades = (values - low) / (high - low).clamp_min(1e-12)
+    return _encoded(functional.pad(shades, (0, _PADDING, 0, _PADDING)), "NCHW")
 
 
 class Confusion:
@@ -145,32 +136,30 @@ def draw(rows: Sequence[Sequence[int]], names: Sequence[str]) -> Summary.Image:
     counts = np.array(rows)
     shades = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     has_numbers = len(rows) <= _WITH_NUMBERS
-    line, margin = _LARGE if has_numbers else _SMALL, _MARGIN
+    line = _LARGE if has_numbers else _SMALL
     font = ImageFont.load_default(line)
-    numbers = [[str(count) for count in row] for row in rows]
-    widest = max(font.getlength(number) for row in numbers for number in row)
-    cell = round(max(widest + 2 * margin, 2 * line)) if has_numbers else line
+    cell = round(max(font.getlength(str(counts.max())) + 2 * _MARGIN, 2 * line)) if has_numbers else line
     labels = [_label(name, font) for name in names]
     corner = _label("label \\ predicted", font)
-    left = max(label.width for label in (*labels, corner)) + 2 * margin
-    top = max(max(label.width for label in labels) + margin, 2 * line) + margin
-    width = left + cell * len(rows)
-    canvas = Image.new("L", (width + margin, top + cell * len(rows) + margin), 255)
+    left = max(label.width for label in (*labels, corner)) + 2 * _MARGIN
+    top = max(*(label.width for label in labels), 2 * line) + 2 * _MARGIN
+    size = cell * len(rows)
+    canvas = Image.new("L", (left + size + _MARGIN, top + size + _MARGIN), 255)
     cells = np.kron(255 - np.round(shades * 255), np.ones((cell, cell))).astype(np.uint8)
     canvas.paste(Image.fromarray(cells), (left, top))
     drawing = ImageDraw.Draw(canvas)
-    drawing.rectangle((left - 1, top - 1, width, top + cell * len(rows)), outline=_OUTLINE)
-    canvas.paste(corner, (margin, top - corner.height - margin))
+    drawing.rectangle((left - 1, top - 1, left + size, top + size), outline=_OUTLINE)
+    canvas.paste(corner, (_MARGIN, top - corner.height - _MARGIN))
     for index, label in enumerate(labels):
         middle = index * cell + (cell - label.height) // 2
-        canvas.paste(label, (left - label.width - margin, top + middle))
+        canvas.paste(label, (left - label.width - _MARGIN, top + middle))
         turned = label.transpose(Image.Transpose.ROTATE_90)
-        canvas.paste(turned, (left + middle, top - turned.height - margin))
+        canvas.paste(turned, (left + middle, top - turned.height - _MARGIN))
     for truth, guess in np.argwhere(counts) if has_numbers else ():
         ink = 255 if shades[truth, guess] > _DARK else 0
         center = (left + (guess + 0.5) * cell, top + (truth + 0.5) * cell)
-        drawing.text(center, numbers[truth][guess], fill=ink, font=font, anchor="mm")
-    return _png(canvas.point(_GREYS), compress_level=4)
+        drawing.text(center, str(counts[truth, guess]), fill=ink, font=font, anchor="mm")
+    return _encoded(np.asarray(canvas.point(_GREYS)), "HW")
 
 
 def _label(name: str, font: Any) -> Image.Image:

@@ -363,15 +363,6 @@ def _continued(earlier: list[Path], steps: list[int], last_step: int) -> tuple[i
     return len(written), 1 + max([last_step, *steps])
 
 
-def end_abandoned(folder: RunFolder, outcome: Outcome) -> None:
-    """Write the outcome of a run whose process has ended, to an additional file; never raise."""
-    if outcome.status is not Status.HUNG or not event_file.event_files(folder.path):
-        return  # the run can be resumed, or has no event file
-    with contextlib.suppress(OSError):
-        file = event_file.begin_file(folder.path, folder.last_attempt, outcome.epochs + 1)
-        RunLog(folder, folder.last_attempt, _file=file).run_ended(outcome)
-
-
 def graph(network: nn.Module) -> bytes:
     """Trace a network symbolically and return the bytes of its GraphDef.
 

@@ -124,8 +124,6 @@ class TensorBoardPage:
 
 def page_of(root: Path, experiment: str | None = None) -> TensorBoardPage:
     """Configure TensorBoard's page for the runs in a folder, or for one experiment."""
-    if not root.is_dir():
-        raise InvalidArgumentError(f"no folder {str(root)!r}: give the one that RunManager or run_grid wrote")
     folders = {folder.resolve().name: folder for folder in experiments(root)}
     runs = {name: here for name, folder in folders.items() if (here := _runs_here(folder))}
     if experiment is not None and experiment not in runs:

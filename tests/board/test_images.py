@@ -17,31 +17,21 @@ def decoded(images: torch.Tensor) -> np.ndarray:
     image = sheet(part)
     png, width, height, channels = image.encoded_image_string, image.width, image.height, image.colorspace
     picture = Image.open(io.BytesIO(png), formats=["PNG"])
-    assert (picture.size, picture.mode) == ((width, height), {1: "L", 3: "RGB"}[channels])
+    assert (picture.size, picture.mode, channels) == ((width, height), "RGB", 3)
     return np.asarray(picture)
 
 
-def test_gray_images_lie_in_rows_of_eight():
-    images = torch.zeros(10, 1, 5, 4)
-    images[9] = 1
+def test_images_lie_in_rows_of_eight():
+    images = torch.zeros(10, 3, 5, 4)
+    images[9, 2] = 1
 
     pixels = decoded(images)
 
-    assert pixels.shape == (2 * 7 + 2, 8 * 6 + 2)
-    expected = np.zeros((16, 50))
-    expected[9:14, 8:12] = 255  # the tenth: row 2, column 2
-    assert np.array_equal(pixels, expected)
-
-
-def test_colours_stay_in_their_places():
-    images = torch.zeros(2, 3, 4, 4)
-    images[0, 0] = 1
-    images[1, 2] = 0.2
-
-    pixels = decoded(images)
-
-    assert pixels.shape == (8, 14, 3)
-    assert (pixels[2, 2].tolist(), pixels[2, 8].tolist()) == ([255, 0, 0], [0, 0, 51])
+    assert pixels.shape == (2 * 7, 8 * 6, 3)
+    expected = np.zeros((14, 48))
+    expected[7:12, 6:10] = 255  # the tenth: row 2, column 2
+    assert np.array_equal(pixels[:, :, 2], expected)
+    assert not pixels[:, :, :2].any()
 
 
 @settings(max_examples=25, deadline=None)
@@ -57,12 +47,7 @@ def test_every_sheet_has_the_size_it_says_and_stays_small(count, channels, heigh
     pixels = decoded(images)
 
     assert pixels.shape[0] <= 516
-    assert pixels.shape[1] <= 516
-    pitch = (height + 2) * (width + 2)
-    room = (pixels.shape[0] - 2) * (pixels.shape[1] - 2) // pitch
-    shown = samples(images)
-    assert shown is not None
-    assert 1 <= len(shown) <= min(count, room)
+    assert pixels.shape[1] <= 8 * 514
 
 
 def test_the_smallest_value_is_black_and_the_largest_white():
@@ -70,14 +55,14 @@ def test_the_smallest_value_is_black_and_the_largest_white():
 
     pixels = decoded(images)
 
-    assert [pixels[2, 2], pixels[2, 5], pixels[2, 8]] == [0, 128, 255]
+    assert [pixels[0, 0, 0], pixels[0, 3, 0], pixels[0, 6, 0]] == [0, 127, 255]
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_what_is_not_finite_is_drawn_as_zero(value):
     images = torch.tensor([-1.0, value, 1.0]).reshape(3, 1, 1, 1)
 
-    assert decoded(images)[2, 5] == 128
+    assert decoded(images)[0, 3, 0] == 127
 
 
 def test_equal_values_are_black():
@@ -90,7 +75,7 @@ def test_every_type_of_pixel_is_drawn(dtype):
 
     pixels = decoded(images)
 
-    assert [pixels[2, 2], pixels[2, 5]] == [0, 255]
+    assert [pixels[0, 0, 0], pixels[0, 3, 0]] == [0, 255]
 
 
 def test_drawing_leaves_the_images_alone():
