@@ -28,7 +28,7 @@ from runmanager import (
     run_grid,
     write_report,
 )
-from runmanager.tensorboard.server import Server
+from runmanager.tensorboard.server import start as start_server
 
 if TYPE_CHECKING:
     from runmanager import Run, RunManager
@@ -95,31 +95,28 @@ def train(run: "Run", manager: "RunManager") -> None:
 def listed(logdir: Path, num_runs: int) -> str:
     """Start TensorBoard, and wait until it has all runs; return when it had what."""
     before, moments = time.perf_counter(), {}
-    server = Server(logdir, port=0)
-    try:
-        moments["answers"] = time.perf_counter() - before
-        while len(_asked(server, "runs")) < num_runs:
-            time.sleep(0.05)
-        moments[f"{num_runs:,} runs"] = time.perf_counter() - before
-        body = {"experimentName": "", "allowedStatuses": STATUSES, "colParams": [], "startIndex": 0}
-        while True:
-            asked = time.perf_counter()
-            groups = _asked(server, "plugin/hparams/session_groups", body | {"sliceSize": 2 * num_runs})
-            if len(groups.get("sessionGroups", [])) == num_runs:
-                break
-        now = time.perf_counter()
-        moments["all in HParams"] = now - before
-        moments["of which its answer"] = now - asked
-    finally:
-        server.stop()
+    address = start_server(logdir)
+    moments["answers"] = time.perf_counter() - before
+    while len(_asked(address, "runs")) < num_runs:
+        time.sleep(0.05)
+    moments[f"{num_runs:,} runs"] = time.perf_counter() - before
+    body = {"experimentName": "", "allowedStatuses": STATUSES, "colParams": [], "startIndex": 0}
+    while True:
+        asked = time.perf_counter()
+        groups = _asked(address, "plugin/hparams/session_groups", body | {"sliceSize": 2 * num_runs})
+        if len(groups.get("sessionGroups", [])) == num_runs:
+            break
+    now = time.perf_counter()
+    moments["all in HParams"] = now - before
+    moments["of which its answer"] = now - asked
     return ": " + ", ".join(f"{name} {seconds:.2f} s" for name, seconds in moments.items())
 
 
-def _asked(server: Server, path: str, body: dict[str, Any] | None = None) -> Any:
+def _asked(address: str, path: str, body: dict[str, Any] | None = None) -> Any:
     """Return what TensorBoard answers to a question of its page."""
     content = json.dumps(body).encode() if body else None
     request = urllib.request.Request(  # noqa: S310 - of this machine
-        f"{server.url}data/{path}", content, {"Content-Type": "application/json"}
+        f"{address}data/{path}", content, {"Content-Type": "application/json"}
     )
     with urllib.request.urlopen(request, timeout=300) as answer:  # noqa: S310
         return json.load(answer)
