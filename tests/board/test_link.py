@@ -203,7 +203,7 @@ def test_files_that_other_tools_wrote_are_shown_too(tmp_path):
 def test_a_folder_that_is_not_there_is_named(tmp_path):
     with pytest.raises(
         InvalidArgumentError,
-        match="no runs in .*missing.: start a grid first, or give the folder that it wrote",
+        match=r"no runs in .*missing.: start a grid first, or give the folder that it wrote",
     ):
         page_of(tmp_path / "missing")
 
