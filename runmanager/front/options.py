@@ -174,16 +174,15 @@ class GridOptions:
                 )
             return executor
         with problems.collecting():
-            if executor == "lanes":
-                from runmanager.executors.lanes import LanesExecutor
-
-                kind = LanesExecutor
-            elif executor == "ray":
+            if executor == "ray":
                 from runmanager.executors.ray import RayExecutor
 
                 kind = RayExecutor
             elif executor != "inline":
+                from runmanager.executors.lanes import LanesExecutor
+
                 problems.check_choice("executor", executor, EXECUTORS)
+                kind = LanesExecutor
             return kind(jobs=self.jobs, runs_per_device=self.runs_per_device, timeout=self.timeout)
         return InlineExecutor()  # type: ignore[unreachable]  # the block collects a problem
 

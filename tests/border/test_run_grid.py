@@ -337,6 +337,42 @@ def test_wrong_arguments_are_named_all_at_once_and_nothing_is_written(own_folder
     assert list(own_folder.iterdir()) == []
 
 
+def test_an_unknown_executor_hides_no_other_problem():
+    with pytest.raises(GridError) as caught:
+        run_grid({"lr": [1]}, train, experiment="exp", executor="lane", jobs=0, timeout=-1)
+
+    assert [problem.split()[0] for problem in caught.value.problems] == ["executor", "jobs", "timeout"]
+
+
+SHADOW = """
+from runmanager import run_grid
+
+def train(run, manager):
+    manager.begin_run(run)
+
+run_grid({"lr": [1]}, train, experiment="exp", executor="inline")
+"""
+
+
+def test_a_root_that_cannot_be_written_and_a_file_that_hides_a_module_of_torch_are_named(own_folder):
+    script = own_folder / "timeit.py"
+    script.write_text(SHADOW)
+
+    with pytest.raises(GridError, match="root='/proc/runs' cannot be written"):
+        run_grid({"lr": [1]}, train, experiment="exp", root="/proc/runs")
+    hidden = subprocess.run(
+        [sys.executable, script],
+        env=os.environ | {"PYTHONPATH": str(HOME)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert hidden.stderr.splitlines()[-1].endswith(
+        f"your file {script} hides a module of torch or of a package that torch imports: give it another name"
+    )
+
+
 def test_an_executor_may_hand_the_runs_on_to_another_one():
     class Backwards(InlineExecutor):
         def execute(self, runs, task, watch):
