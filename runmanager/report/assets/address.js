@@ -4,7 +4,7 @@ const address = (() => {
   const { data, state } = page;
   const QUIET_MS = 200; // a browser refuses hundreds of addresses in a row
   const parts = new Map(); // key -> { get, set } of its texts
-  const follows = []; // called with the part before ?, and whether there were choices
+  let follow = null; // called with the part before ?, and whether there were choices
   let timer = 0;
 
   const anchor = () => window.location.hash.slice(1).split("?")[0];
@@ -23,8 +23,11 @@ const address = (() => {
   const start = () => {
     const [, ...rest] = window.location.hash.split("?");
     const chosen = new URLSearchParams(rest.join("?"));
-    if (rest.length) page.batch(() => parts.forEach(({ set }, key) => set(chosen.getAll(key))));
-    follows.forEach((each) => each(anchor(), rest.length > 0));
+    if (rest.length) {
+      parts.forEach(({ set }, key) => set(chosen.getAll(key)));
+      page.update();
+    }
+    follow(anchor(), rest.length > 0);
     const part = document.getElementById(anchor());
     if (rest.length && part) part.scrollIntoView(); // without choices, the browser does that
   };
@@ -33,7 +36,6 @@ const address = (() => {
     write();
   });
   page.onChange(changed);
-  page.onColor(changed);
 
   const keep = (key, get, set) => parts.set(key, { get, set });
   const isOther = () => state.colored && state.colored.name !== data.colored;
@@ -45,5 +47,5 @@ const address = (() => {
     const codes = state.colored ? labels.map((label) => state.colored.labels.indexOf(label)) : [];
     state.hidden = new Set(codes.filter((code) => code >= 0));
   });
-  return { anchor, write, changed, start, keep, onFollow: (each) => follows.push(each) };
+  return { anchor, write, changed, start, keep, onFollow: (each) => { follow = each; } };
 })();

@@ -113,10 +113,6 @@ const figures = (() => {
   const start = () => {
     const readers = [...document.querySelectorAll("svg[data-figure]")].map((svg) => new kinds[svg.dataset.figure](svg));
     page.onChange(() => readers.forEach((reader) => { reader.show(null); reader.update(); }));
-    page.onLight((run) => {
-      for (const each of document.querySelectorAll(".on")) each.classList.remove("on");
-      for (const each of document.querySelectorAll(`[data-r="${run}"]`)) each.classList.add("on");
-    });
   };
   return { start };
 })();

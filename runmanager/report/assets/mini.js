@@ -3,8 +3,8 @@
 const mini = (title, lines, resumed) => {
   const { short, drawn, element, data } = page;
   const [LEFT, RIGHT, TOP, BASE] = [44, 290, 12, 150];
-  const curves = lines.map(([, label, metric, [values, epochs]]) => (
-    { label, metric, points: values.map((value, n) => [epochs ? epochs[n] : n + 1, value]) }));
+  const curves = lines.map(([, label, [values, epochs]]) => (
+    { label, points: values.map((value, n) => [epochs ? epochs[n] : n + 1, value]) }));
   const [[first, last], [low, high]] = [0, 1].map((n) => {
     const all = curves.flatMap(({ points }) => points.map((point) => point[n]));
     return [Math.min(...all), Math.max(...all)];
@@ -20,12 +20,9 @@ const mini = (title, lines, resumed) => {
     write(short(end), { x: LEFT - 6, y: y.at(end) + 4, "text-anchor": "end" });
   }
   for (const epoch of resumed) draw("pause", `M${x.at(epoch)} ${TOP}V${BASE}`);
-  curves.forEach(({ label, metric, points }, n) => {
+  curves.forEach(({ label, points }, n) => {
     const color = n ? "c3" : "c1";
     draw(`run ${color}${n ? " second" : ""}`, reading.line(points.map(([epoch, value]) => ({ x: x.at(epoch), y: y.at(value) }))));
-    const sign = page.sign(metric) || 1;
-    const [epoch, value] = points.reduce((a, b) => (sign * b[1] > sign * a[1] ? b : a));
-    draw(`peak ${color}`, `M${x.at(epoch)} ${y.at(value)}h0`);
     draw(`swatch ${color}`, `M298 ${20 + 15 * n}h12`);
     write(label, { x: 316, y: 24 + 15 * n, class: `end ${color}` });
   });

@@ -1,7 +1,7 @@
 "use strict";
 // The table: sorting, filtering, columns. The page is complete without any script.
 (() => {
-  const { data, runs, columns, name, element, state, short } = page;
+  const { data, runs, columns, element, link, state, short } = page;
   const MOST = 1000; // rows at once
   const table = document.getElementById("runs");
   const body = table.tBodies[0];
@@ -9,7 +9,6 @@
   const rowOf = new Map([...body.rows].map((row) => [Number(row.dataset.r), row]));
   const ranked = [...new Set([...rowOf.keys(), ...data.order, ...runs])];
 
-  const link = (run) => element("a", { href: `#${page.address(run)}` }, name(run));
   for (const [run, row] of rowOf) row.cells[0].replaceChildren(link(run));
 
   const valueOf = (column, run) => {
@@ -42,7 +41,7 @@
     const isFiltered = left.length < runs.length;
     const cut = left.length > MOST ? `, the first ${MOST.toLocaleString("en")} in the table` : "";
     const words = isFiltered || cut ? `${left.length} of ${runs.length} run${runs.length === 1 ? "" : "s"}${cut}` : "";
-    if (!shown.classList.contains("bad")) shown.textContent = words;
+    shown.textContent = words;
     everything.hidden = !isFiltered;
   };
   page.onChange(update);
@@ -79,35 +78,26 @@
   const hasWords = (text) => {
     const words = text.toLowerCase().split(/\s+/).filter(Boolean);
     return (run) => {
+      if (!words.length) return true;
       const texts = [...(rowOf.get(run) || makeRow(run)).cells].map((cell) => cell.textContent.toLowerCase());
       return words.every((word) => texts.some((each) => each.includes(word)));
     };
   };
-  let timer = 0;
   const choose = () => {
-    const text = filter.value;
-    shown.classList.remove("bad");
-    filter.removeAttribute("aria-invalid");
-    if (!text.trim()) state.filter = null;
-    else if (!/[<>=]/.test(text)) state.filter = hasWords(text);
-    else {
-      try {
-        state.filter = where.parse(text, columns);
-      } catch (error) {
-        if (!(error instanceof where.Refused)) throw error;
-        shown.textContent = error.message; // what was chosen before stays
-        shown.classList.add("bad");
-        filter.setAttribute("aria-invalid", "true");
-        return;
-      }
+    let problem = "";
+    try {
+      state.filter = /[<>=]/.test(filter.value) ? where.parse(filter.value, columns) : hasWords(filter.value);
+    } catch (error) {
+      if (!(error instanceof where.Refused)) throw error;
+      problem = error.message; // what was chosen before stays
     }
+    filter.setAttribute("aria-invalid", Boolean(problem));
     page.update();
+    if (problem) shown.textContent = problem;
   };
-  filter.addEventListener("input", () => {
-    window.clearTimeout(timer);
+  filter.addEventListener(runs.length > MOST ? "change" : "input", () => {
     address.changed();
-    if (runs.length <= MOST) choose();
-    else timer = window.setTimeout(choose, 150);
+    choose();
   });
   address.keep("filter", () => (filter.value ? [filter.value] : []), ([text = ""]) => {
     filter.value = text;
@@ -136,8 +126,10 @@
   const pressed = new Map(); // button -> its codes
   const press = () => pressed.forEach((codes, button) => (
     button.setAttribute("aria-pressed", !codes.every((code) => state.hidden.has(code)))));
+  let drawnAxis = null; // the axis of the legend
   const legend = () => {
     const { colored } = state;
+    drawnAxis = colored;
     if (!key || !colored) return;
     const drawn = new Set(Object.values(data.curves).flatMap((lines) => Object.keys(lines).map((run) => colored.codes[run])));
     const groups = new Map(); // a value or a color -> its codes
@@ -165,18 +157,16 @@
     press();
   };
   const colors = document.getElementById("colors");
-  for (const axis of data.axes) {
-    const isChosen = axis === state.colored ? { selected: "" } : {};
-    colors.append(element("option", isChosen, axis.name));
-  }
+  colors.append(...data.axes.map((axis) => element("option", {}, axis.name)));
   colors.parentNode.hidden = data.axes.length < 2;
   colors.addEventListener("change", () => page.recolor(data.axes.find((axis) => axis.name === colors.value)));
-  page.onColor(() => {
-    colors.value = state.colored.name;
-    legend();
-  });
-  page.onChange(press);
-  legend();
+  const draw = () => {
+    colors.value = state.colored ? state.colored.name : "";
+    if (state.colored === drawnAxis) press();
+    else legend();
+  };
+  page.onChange(draw);
+  draw();
 
   body.addEventListener("pointerover", (event) => {
     const row = event.target.closest("tr");
@@ -208,13 +198,10 @@
   }
   const reload = () => {
     const isBusy = Date.now() - used < 2000 || !window.getSelection().isCollapsed || document.querySelector(open);
-    if (document.hidden || isBusy) {
-      window.setTimeout(reload, 1000);
-      return;
-    }
+    if (document.hidden || isBusy) return;
     address.write();
     window.history.replaceState(boxes.map((box) => [box.scrollLeft, box.scrollTop]), "");
     window.location.reload();
   };
-  if (document.body.dataset.seconds) window.setTimeout(reload, 1000 * Number(document.body.dataset.seconds));
+  if (document.body.dataset.seconds) window.setInterval(reload, 1000 * Number(document.body.dataset.seconds));
 })();

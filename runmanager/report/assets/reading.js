@@ -1,7 +1,7 @@
 "use strict";
 // Reading a figure: the run nearest to the pointer, a finger or the arrow keys; what it is stands below the figure.
 const reading = (() => {
-  const { data, name, settings, short, element, drawn } = page;
+  const { data, settings, short, element, drawn } = page;
   const numbers = (text) => text.trim().split(/\s+/).map(Number);
   const indices = (path) => (path.dataset.runs ? numbers(path.dataset.runs) : []);
 
@@ -26,9 +26,7 @@ const reading = (() => {
     constructor(svg) {
       this.svg = svg;
       this.readout = element("output", { class: "readout" });
-      const bar = element("div", { class: "reading" }, this.readout);
-      const around = svg.closest(".scroll") || svg;
-      around.after(bar);
+      (svg.closest(".scroll") || svg).after(element("div", { class: "reading" }, this.readout));
       svg.setAttribute("role", "application");
       svg.setAttribute("aria-roledescription", "figure, arrow keys read its runs");
       svg.setAttribute("tabindex", "0");
@@ -45,9 +43,8 @@ const reading = (() => {
         if (event.pointerType !== "touch" && document.activeElement !== svg) this.show(null);
       });
       svg.addEventListener("click", (event) => {
-        if (event.detail && this.current && this.isMouse !== false) views.open(this.current.run);
+        if (event.pointerType !== "touch" && this.current) views.open(this.current.run);
       });
-      svg.addEventListener("pointerdown", (event) => { this.isMouse = event.pointerType === "mouse"; }, true);
       svg.addEventListener("keydown", (event) => this.key(event));
       svg.addEventListener("blur", () => this.show(null));
       this.show(null);
@@ -71,14 +68,12 @@ const reading = (() => {
       if (!mark) return;
       this.ring.setAttribute("cx", mark.x);
       this.ring.setAttribute("cy", mark.y);
-      const link = element("a", { href: `#${page.address(mark.run)}` }, name(mark.run));
-      this.readout.replaceChildren(link, ` · ${settings(mark.run)} · ${this.words(mark)}`);
+      this.readout.replaceChildren(page.link(mark.run), ` · ${settings(mark.run)} · ${this.words(mark)}`);
     }
 
     words(mark) {
-      const score = data.scores[mark.run];
-      if (score === null) return page.columns.get("status")[mark.run];
-      return `${data.metric} ${short(score)}`;
+      const score = short(data.scores[mark.run]);
+      return score ? `${data.metric} ${score}` : page.columns.get("status")[mark.run];
     }
 
     // the mark next to the current one: by x for left and right, by y for up and down

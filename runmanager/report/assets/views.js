@@ -1,14 +1,13 @@
 "use strict";
 // The view of one run, or of two side by side, opened from the table, a figure or the address #run-7?with=run-9.
 const views = (() => {
-  const { data, runs, name, label, short, element } = page;
+  const { data, runs, name, label, short, element, link } = page;
   const MOST = 300; // runs that can be chosen as the second
   const dialog = document.getElementById("view");
   const addresses = new Map(runs.map((run) => [page.address(run), run]));
   let second = null; // the run beside the one that is open
 
   const part = (title, ...children) => element("section", {}, element("h3", {}, title), ...children);
-  const link = (run) => element("a", { href: `#${page.address(run)}` }, name(run));
   const command = (text) => element("pre", { tabindex: "0" }, `runmanager ${text}`);
   const list = (pairs) => element("dl", { class: "facts" }, ...pairs.map(([key, value]) => (
     element("div", {}, element("dt", {}, key), element("dd", {}, value)))));
@@ -18,16 +17,15 @@ const views = (() => {
         element("thead", {}, element("tr", {}, ...heads.map((head, n) => element("th", { scope: "col", class: n ? "number" : "" }, head)))),
         element("tbody", {}, ...rows.map(([first, ...others]) => element("tr", {}, element("th", { scope: "row" }, first),
           ...others.map((each) => element("td", { class: "number" }, each))))))));
-  const button = (title, words, action) => {
-    const made = element("button", { type: "button", "aria-label": title }, words);
-    made.addEventListener("click", action);
-    return made;
+  const compare = (run, other) => {
+    const button = element("button", { type: "button", "aria-label": `Compare with ${name(other)}` }, "Compare");
+    button.addEventListener("click", () => open(run, other));
+    return button;
   };
   const gapOf = (metric, from, to) => {
     if (![from, to].every(Number.isFinite)) return "";
     const gap = to - from;
-    const sign = page.sign(metric) * Math.sign(gap);
-    const words = sign ? `, ${sign > 0 ? "better" : "worse"}` : "";
+    const words = { 1: ", better", "-1": ", worse" }[page.sign(metric) * Math.sign(gap)] || "";
     return `${gap > 0 ? "+" : gap < 0 ? "−" : "±"}${short(Math.abs(gap))}${words}`;
   };
   const statusOf = (run) => {
@@ -36,11 +34,6 @@ const views = (() => {
     const score = data.scores[run] === null ? "" : `, ${data.metric} ${short(data.scores[run])}`;
     const ranking = rank < 0 ? "" : `, number ${rank + 1} of ${data.order.length.toLocaleString("en")} ranked runs`;
     return [element("span", { class: `status ${status === "completed" ? "good" : ""}` }, status), `${score}${ranking}`];
-  };
-  const head = (title) => {
-    const close = button("Close", "✕", () => dialog.close());
-    close.className = "close";
-    return [close, element("h2", { id: "view-title", tabindex: "-1" }, title)];
   };
   const choice = (run, other) => {
     const others = [...new Set([...data.order, ...runs])].filter((each) => each !== run && each !== other).slice(0, MOST);
@@ -55,7 +48,7 @@ const views = (() => {
     ...Object.entries(data.curves).map(([metric, lines]) => [metric, lines[run]]),
     ...Object.entries(data.views[run] ? data.views[run].curves : {}),
   ].filter(([metric, curve]) => curve && curve[0].length > 1 && !metric.endsWith("duration"));
-  // one figure for each title; each line is [title, label, metric, curve]
+  // one figure for each title; each line is [title, label, curve]
   const minis = (lines, resumed = []) => {
     const titles = [...new Set(lines.map(([title]) => title))];
     return lines.length ? [part("Curves", element("div", { class: "minis" }, ...titles.map((title) => (
@@ -67,36 +60,33 @@ const views = (() => {
   }).sort(([a, x], [b, y]) => data.axes.indexOf(a) - data.axes.indexOf(b) || a.codes[x] - b.codes[y]).slice(0, 40)
     .map(([axis, other]) => [link(other), `${axis.name} ${label(axis, other)} instead of ${label(axis, run)}`,
       short(data.scores[other]) || page.columns.get("status")[other], gapOf(data.metric, data.scores[run], data.scores[other]),
-      button(`Compare with ${name(other)}`, "Compare", () => open(run, other))]);
+      compare(run, other)]);
 
   const pair = (run, other) => {
     const heads = ["", name(run), name(other)];
     const settings = data.axes.map((axis) => [axis.name, label(axis, run), label(axis, other)]).filter(([, x, y]) => x !== y);
-    const texts = ["status", "error"].map((each) => [each, page.columns.get(each)[run] || "", page.columns.get(each)[other] || "", ""]);
     const metrics = data.heads.filter(({ name: each, kind }) => kind === "number" && !data.axes.some((axis) => axis.name === each));
     const results = metrics.map(({ name: each }) => {
       const [x, y] = [run, other].map((which) => (each === data.metric ? data.scores : page.columns.get(each))[which]);
       return [each, short(x), short(y), gapOf(each, x, y)];
     });
-    const lines = [run, other].flatMap((each) => curvesOf(each).map(([metric, curve]) => [metric, name(each), metric, curve]));
+    const lines = [run, other].flatMap((each) => curvesOf(each).map(([metric, curve]) => [metric, name(each), curve]));
     lines.sort(([a], [b]) => (b === data.metric) - (a === data.metric)); // the goal first
     return [
-      ...head(`${name(run)} and ${name(other)}`),
       ...[run, other].map((each) => element("p", {}, link(each), ": ", ...statusOf(each))),
-      choice(run, other), table("Settings that differ", heads, settings),
-      table("Results", [...heads, "difference"], [...texts.filter(([, x, y]) => x !== y), ...results]),
+      choice(run, other), table("Settings that differ", heads, settings), table("Results", [...heads, "difference"], results),
       ...minis(lines), data.homes ? command(`diff ${page.folder(run)} ${page.folder(other)}`) : ""];
   };
   const content = (run) => {
     const view = data.views[run];
-    const parts = [...head(name(run)), element("p", {}, ...statusOf(run)), choice(run, null)];
+    const parts = [element("p", {}, ...statusOf(run)), choice(run, null)];
     const error = page.columns.get("error")[run];
     if (data.axes.length) parts.push(part("Hyperparameters", list(data.axes.map((axis) => [axis.name, label(axis, run)]))));
     if (view && error) {
       parts.push(part("What went wrong", element("p", {}, error), view.next ? element("p", {}, `Next: ${view.next}`) : "",
         view.log ? element("pre", { tabindex: "0" }, view.log) : ""));
     }
-    parts.push(...minis(curvesOf(run).map(([metric, curve]) => [metric.split("_").at(-1), metric, metric, curve]), view ? view.resumed : []));
+    parts.push(...minis(curvesOf(run).map(([metric, curve]) => [metric.split("_").at(-1), metric, curve]), view ? view.resumed : []));
     if (view && view.resumed.length) {
       parts.push(element("p", { class: "note" }, `Resumed at ${data.x} ${view.resumed.join(", ")}: the dashed line.`));
     }
@@ -112,20 +102,21 @@ const views = (() => {
 
   const open = (run, other = null) => {
     second = other;
-    dialog.replaceChildren(...(other === null ? content(run) : pair(run, other)));
+    const title = document.getElementById("view-title");
+    title.textContent = other === null ? name(run) : `${name(run)} and ${name(other)}`;
+    document.getElementById("view-parts").replaceChildren(...(other === null ? content(run) : pair(run, other)));
     if (!dialog.open) dialog.showModal();
     dialog.scrollTop = 0;
-    dialog.querySelector("h2").focus();
+    title.focus();
     address.write(page.address(run));
   };
-  let chosen = null; // the second run of the address
   address.keep("with", () => (second === null ? [] : [page.address(second)]), ([text]) => {
-    chosen = addresses.has(text) ? addresses.get(text) : null;
+    second = addresses.get(text) ?? null;
   });
   address.onFollow((anchor, hasChoices) => {
     const run = addresses.get(anchor);
-    if (run !== undefined) open(run, hasChoices && chosen !== run ? chosen : null);
-    else if (dialog.open) dialog.close();
+    if (run !== undefined) open(run, hasChoices && second !== run ? second : null);
+    else dialog.close();
   });
   dialog.addEventListener("close", () => {
     second = null;
