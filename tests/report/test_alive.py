@@ -302,7 +302,7 @@ def test_two_runs_are_set_side_by_side(open_page):
     page.get_by_role("dialog", name="run 1 and run 9").wait_for()
     dialog.locator("p a").nth(1).click()
     page.get_by_role("dialog", name="run 9", exact=True).wait_for()
-    page.get_by_role("button", name="Compare with run 1", exact=False).first.click()
+    page.get_by_role("combobox", name="Compare with").select_option("0")
     page.get_by_role("dialog", name="run 9 and run 1").wait_for()
     assert "#run-9?with=run-1" in page.url
 

@@ -1,4 +1,3 @@
-"use strict";
 // What the reader chose, in the address: #run-7?filter=lr<0.1&hide=adam. A reload and a link that is sent keep it.
 const address = (() => {
   const { data, state } = page;
@@ -36,6 +35,7 @@ const address = (() => {
     write();
   });
   page.onChange(changed);
+  document.addEventListener("click", changed); // a heading or a button
 
   const keep = (key, get, set) => parts.set(key, { get, set });
   const isOther = () => state.colored && state.colored.name !== data.colored;
@@ -47,5 +47,5 @@ const address = (() => {
     const codes = state.colored ? labels.map((label) => state.colored.labels.indexOf(label)) : [];
     state.hidden = new Set(codes.filter((code) => code >= 0));
   });
-  return { anchor, write, changed, start, keep, onFollow: (each) => { follow = each; } };
+  return { anchor, write, start, keep, onFollow: (each) => { follow = each; } };
 })();

@@ -1,4 +1,3 @@
-"use strict";
 // The kinds of figures: what of each is visible, which color it has, and which marks can be read.
 const figures = (() => {
   const { data, short, drawn, isVisible } = page;
@@ -6,9 +5,7 @@ const figures = (() => {
   const MANY = 100; // lines that are visible at once
   const COLOR = /\b[co]\d\b/;
   const recolor = (path, run) => {
-    if (COLOR.test(path.getAttribute("class"))) {
-      path.setAttribute("class", path.getAttribute("class").replace(COLOR, page.color(run)));
-    }
+    path.setAttribute("class", path.getAttribute("class").replace(COLOR, page.color(run)));
   };
   const hide = (path, isGone) => path.classList.toggle("gone", isGone);
 
@@ -18,22 +15,17 @@ const figures = (() => {
       super(svg);
       this.paths = [...svg.querySelectorAll("path.dots, path.bar")];
       this.all = this.paths.flatMap(marksOf);
+      this.layer = svg.querySelector("[clip-path]");
     }
 
     marks() { return this.all.filter((mark) => isVisible(mark.run)); }
 
     update() {
       if (this.svg.dataset.figure === "points") {
-        const groups = new Map();
-        for (const mark of this.marks()) {
-          const color = page.color(mark.run);
-          if (!groups.has(color)) groups.set(color, []);
-          groups.get(color).push(mark);
-        }
-        const layer = this.layer || (this.layer = this.paths[0].parentNode);
+        const groups = Map.groupBy(this.marks(), (mark) => page.color(mark.run));
         this.paths.forEach((path) => path.remove());
         this.paths = [...groups].map(([color, group]) => drawn("path", { class: `dots ${color}`, d: written(group) }));
-        layer.prepend(...this.paths);
+        this.layer.prepend(...this.paths);
       } else {
         for (const path of this.paths) {
           hide(path, !isVisible(indices(path)[0]));
@@ -55,11 +47,11 @@ const figures = (() => {
       this.curves = data.curves[metric] || {};
       this.x = scaleOf(...numbers(x), false);
       this.y = scaleOf(...numbers(y), log === "1");
-      this.runs = Object.keys(this.curves).map(Number);
       this.paths = [...svg.querySelectorAll("path[data-r]")];
+      this.layer = svg.querySelector("[clip-path]");
+      this.extra = []; // lines of runs that are not in the file's figure
       this.groups = [...svg.querySelectorAll("path.band, path.middle")].map((path) => ({ path, runs: indices(path) }));
       this.inFile = new Set([...svg.querySelectorAll("path.run")].map((path) => Number(path.dataset.r)));
-      this.drawn = new Set(this.inFile);
       this.seen = [...this.inFile];
     }
 
@@ -82,15 +74,13 @@ const figures = (() => {
     words(mark) { return `${data.x} ${mark.epoch}: ${this.metric} ${short(mark.value)}`; }
 
     update() {
-      const left = this.runs.filter(isVisible);
+      const left = Object.keys(this.curves).map(Number).filter(isVisible);
       const isAll = page.isFiltered() && left.length <= MANY;
       this.seen = left.filter((run) => isAll || this.inFile.has(run));
-      for (const run of this.seen.filter((each) => !this.drawn.has(each))) {
-        const path = drawn("path", { class: "run c1", d: line(this.points(run)), "data-r": run });
-        this.paths[0].before(path); // behind the others
-        this.paths.unshift(path);
-        this.drawn.add(run);
-      }
+      const extra = this.seen.filter((run) => !this.inFile.has(run));
+      this.extra.forEach((path) => path.remove());
+      this.extra = extra.map((run) => drawn("path", { class: `run ${page.color(run)}`, d: line(this.points(run)), "data-r": run }));
+      this.layer.prepend(...this.extra); // behind the others
       const seen = new Set(this.seen);
       for (const path of this.paths) {
         const run = Number(path.dataset.r);

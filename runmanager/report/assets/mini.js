@@ -1,4 +1,3 @@
-"use strict";
 // A small figure of a few curves: the metrics of one run that end alike, or one metric of two runs.
 const mini = (title, lines, resumed) => {
   const { short, drawn, element, data } = page;

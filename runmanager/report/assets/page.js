@@ -1,4 +1,3 @@
-"use strict";
 // The table: sorting, filtering, columns. The page is complete without any script.
 (() => {
   const { data, runs, columns, element, link, state, short } = page;
@@ -65,7 +64,6 @@
     button.addEventListener("click", () => {
       const now = heading.getAttribute("aria-sort");
       sort(heading, now ? (now === "ascending" ? "descending" : "ascending") : button.dataset.first);
-      address.changed();
     });
   }
   address.keep("sort", () => (sorted ? [`${sorted[1]} ${sorted[0].textContent}`] : []), ([chosen = ""]) => {
@@ -95,10 +93,7 @@
     page.update();
     if (problem) shown.textContent = problem;
   };
-  filter.addEventListener(runs.length > MOST ? "change" : "input", () => {
-    address.changed();
-    choose();
-  });
+  filter.addEventListener(runs.length > MOST ? "change" : "input", choose);
   address.keep("filter", () => (filter.value ? [filter.value] : []), ([text = ""]) => {
     filter.value = text;
     choose();
@@ -114,29 +109,20 @@
   const wide = document.getElementById("columns");
   wide.hidden = headings.every((heading) => heading.offsetParent);
   const widen = (isWide) => wide.setAttribute("aria-pressed", table.classList.toggle("all", isWide));
-  wide.addEventListener("click", () => {
-    widen();
-    address.changed();
-  });
+  wide.addEventListener("click", () => widen());
   address.keep("columns", () => (table.classList.contains("all") ? ["all"] : []), ([chosen]) => widen(chosen === "all"));
 
   // the legend: each value, or of many numbers each color, can be hidden, in all figures and in the table
   const MOST_BUTTONS = 12;
   const key = document.getElementById("legend");
   const pressed = new Map(); // button -> its codes
-  const press = () => pressed.forEach((codes, button) => (
-    button.setAttribute("aria-pressed", !codes.every((code) => state.hidden.has(code)))));
   let drawnAxis = null; // the axis of the legend
   const legend = () => {
     const { colored } = state;
     drawnAxis = colored;
     if (!key || !colored) return;
     const drawn = new Set(Object.values(data.curves).flatMap((lines) => Object.keys(lines).map((run) => colored.codes[run])));
-    const groups = new Map(); // a value or a color -> its codes
-    for (const code of [...drawn].sort((a, b) => a - b)) {
-      const group = drawn.size > MOST_BUTTONS ? colored.colors[code] : code;
-      groups.set(group, [...groups.get(group) || [], code]);
-    }
+    const groups = Map.groupBy([...drawn].sort((a, b) => a - b), (code) => (drawn.size > MOST_BUTTONS ? colored.colors[code] : code));
     const words = (labels) => (colored.colors[0].startsWith("o") ? [...new Set([labels[0], labels.at(-1)])].join(" to ")
       : labels.slice(0, 4).join(", ") + (labels.length > 4 ? ", …" : ""));
     pressed.clear();
@@ -154,7 +140,6 @@
     key.replaceChildren(`Colored by ${colored.name}: `, ...pressed.keys(), ...data.order.length ? best : []);
     key.setAttribute("role", "group");
     key.setAttribute("aria-label", `Values of ${colored.name}`);
-    press();
   };
   const colors = document.getElementById("colors");
   colors.append(...data.axes.map((axis) => element("option", {}, axis.name)));
@@ -162,16 +147,13 @@
   colors.addEventListener("change", () => page.recolor(data.axes.find((axis) => axis.name === colors.value)));
   const draw = () => {
     colors.value = state.colored ? state.colored.name : "";
-    if (state.colored === drawnAxis) press();
-    else legend();
+    if (state.colored !== drawnAxis) legend();
+    for (const [button, codes] of pressed) button.setAttribute("aria-pressed", !codes.every((code) => state.hidden.has(code)));
   };
   page.onChange(draw);
   draw();
 
-  body.addEventListener("pointerover", (event) => {
-    const row = event.target.closest("tr");
-    page.light(row ? Number(row.dataset.r) : null);
-  });
+  body.addEventListener("pointerover", (event) => page.light(event.target.closest("tr")?.dataset.r));
   body.addEventListener("pointerleave", () => page.light(null));
   figures.start();
   if (runs.length > rowOf.size) update();
@@ -186,16 +168,13 @@
   const age = document.getElementById("age");
   const write = () => {
     const seconds = Math.max(Math.round(Date.now() / 1000 - Number(age.dataset.written)), 0);
-    age.textContent = `, ${seconds < 120 ? `${seconds} seconds` : `${Math.floor(seconds / 60)} minutes`} ago`;
+    const [unit, size] = [["h", 3600], ["min", 60]].find(([, each]) => seconds >= 2 * each) || ["s", 1];
+    age.textContent = `, ${Math.floor(seconds / size)} ${unit} ago`;
   };
-  if (age) {
-    write();
-    window.setInterval(write, 1000);
-  }
+  if (age) window.setInterval(write, 1000);
   let used = 0; // when the reader last did something
-  for (const name of ["pointerdown", "pointermove", "keydown", "wheel"]) {
-    document.addEventListener(name, (event) => { if (name !== "pointermove" || event.buttons) used = Date.now(); }, { passive: true });
-  }
+  const use = () => { used = Date.now(); };
+  for (const name of ["pointerdown", "keydown", "wheel"]) document.addEventListener(name, use, { passive: true });
   const reload = () => {
     const isBusy = Date.now() - used < 2000 || !window.getSelection().isCollapsed || document.querySelector(open);
     if (document.hidden || isBusy) return;

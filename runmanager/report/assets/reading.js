@@ -1,4 +1,3 @@
-"use strict";
 // Reading a figure: the run nearest to the pointer, a finger or the arrow keys; what it is stands below the figure.
 const reading = (() => {
   const { data, settings, short, element, drawn } = page;
@@ -51,7 +50,6 @@ const reading = (() => {
     }
 
     key(event) {
-      if (event.target !== this.svg) return;
       const step = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[event.key];
       if (step) {
         event.preventDefault();

@@ -1,4 +1,3 @@
-"use strict";
 // What the page is about, and which of its runs are visible: those that the filter and the legend leave.
 const page = (() => {
   const data = JSON.parse(document.getElementById("page-data").textContent);

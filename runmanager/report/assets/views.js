@@ -1,4 +1,3 @@
-"use strict";
 // The view of one run, or of two side by side, opened from the table, a figure or the address #run-7?with=run-9.
 const views = (() => {
   const { data, runs, name, label, short, element, link } = page;
@@ -17,11 +16,6 @@ const views = (() => {
         element("thead", {}, element("tr", {}, ...heads.map((head, n) => element("th", { scope: "col", class: n ? "number" : "" }, head)))),
         element("tbody", {}, ...rows.map(([first, ...others]) => element("tr", {}, element("th", { scope: "row" }, first),
           ...others.map((each) => element("td", { class: "number" }, each))))))));
-  const compare = (run, other) => {
-    const button = element("button", { type: "button", "aria-label": `Compare with ${name(other)}` }, "Compare");
-    button.addEventListener("click", () => open(run, other));
-    return button;
-  };
   const gapOf = (metric, from, to) => {
     if (![from, to].every(Number.isFinite)) return "";
     const gap = to - from;
@@ -30,10 +24,8 @@ const views = (() => {
   };
   const statusOf = (run) => {
     const status = page.columns.get("status")[run];
-    const rank = data.order.indexOf(run);
     const score = data.scores[run] === null ? "" : `, ${data.metric} ${short(data.scores[run])}`;
-    const ranking = rank < 0 ? "" : `, number ${rank + 1} of ${data.order.length.toLocaleString("en")} ranked runs`;
-    return [element("span", { class: `status ${status === "completed" ? "good" : ""}` }, status), `${score}${ranking}`];
+    return [element("span", { class: `status ${status === "completed" ? "good" : ""}` }, status), score];
   };
   const choice = (run, other) => {
     const others = [...new Set([...data.order, ...runs])].filter((each) => each !== run && each !== other).slice(0, MOST);
@@ -59,8 +51,7 @@ const views = (() => {
     return other !== run && differing.length === 1 ? [[differing[0], other]] : [];
   }).sort(([a, x], [b, y]) => data.axes.indexOf(a) - data.axes.indexOf(b) || a.codes[x] - b.codes[y]).slice(0, 40)
     .map(([axis, other]) => [link(other), `${axis.name} ${label(axis, other)} instead of ${label(axis, run)}`,
-      short(data.scores[other]) || page.columns.get("status")[other], gapOf(data.metric, data.scores[run], data.scores[other]),
-      compare(run, other)]);
+      short(data.scores[other]) || page.columns.get("status")[other], gapOf(data.metric, data.scores[run], data.scores[other])]);
 
   const pair = (run, other) => {
     const heads = ["", name(run), name(other)];
@@ -91,7 +82,7 @@ const views = (() => {
       parts.push(element("p", { class: "note" }, `Resumed at ${data.x} ${view.resumed.join(", ")}: the dashed line.`));
     }
     const rows = neighbours(run);
-    if (rows.length) parts.push(table("Runs that differ in one hyperparameter", ["run", "difference", data.metric, "", ""], rows));
+    if (rows.length) parts.push(table("Runs that differ in one hyperparameter", ["run", "difference", data.metric, ""], rows));
     if (view && data.homes) {
       const facts = { ...view.facts };
       for (const each of ["epochs", "attempts", "folder"]) facts[each] = page.columns.get(each)[run];
