@@ -16,7 +16,7 @@ from runmanager.core.outcome import from_command_line
 from runmanager.core.ranges import IntRange, Range
 from runmanager.core.values import text
 from runmanager.core.wording import did_you_mean
-from runmanager.errors import InvalidArgumentError, Problems, RunManagerError, StorageError
+from runmanager.errors import InvalidArgumentError, RunManagerError, StorageError
 from runmanager.front.options import GridOptions
 from runmanager.front.run_grid import run_grid
 
@@ -77,7 +77,7 @@ def main(
     """
     space_of(params)
     axes: dict[str, Any] = dict(flat(mapping_of(params) or {}))
-    settings = _settings(train, axes, [*(help or {}), *constants])
+    settings = _settings(train, axes, constants)
     parser = _parser(inspect.getdoc(train), experiment or Path(sys.argv[0]).stem or "experiment", options)
     try:
         _add_flags(parser, axes, settings, constants, help or {})
@@ -162,19 +162,17 @@ def _add_flags(
 
 
 def _settings(
-    train: Callable[..., object], axes: Mapping[str, Any], described: Sequence[str]
+    train: Callable[..., object], axes: Mapping[str, Any], constants: Sequence[str]
 ) -> dict[str, Any]:
-    """Return the further parameters of a training function with their defaults."""
+    """Return the further parameters of a training function that are no axes, with their defaults."""
     further = list(inspect.signature(train).parameters.values())[2:]
     settings = {each.name: each.default for each in further if each.default is not each.empty}
-    problems = Problems()
-    for name in dict.fromkeys(described):
-        if name not in axes and name not in settings:
-            problems.append(f"help= or constants= has {name!r}, which is no axis and no parameter of train")
-    for name in settings.keys() & axes.keys():
-        problems.append(f"{name!r} is an axis and a parameter of train: leave one out")
-    problems.raise_if_any(InvalidArgumentError)
-    return settings
+    for name in constants:
+        if name not in settings:
+            raise InvalidArgumentError(
+                f"constants= has {name!r}, which is no parameter of train with a default"
+            )
+    return {name: default for name, default in settings.items() if name not in axes}
 
 
 def _options(words: Mapping[str, Any], options: Mapping[str, Any], grid: Mapping[str, Any]) -> dict[str, Any]:

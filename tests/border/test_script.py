@@ -222,9 +222,7 @@ def test_the_root_of_a_script_counts_unless_another_is_given(tmp_path, monkeypat
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        ({"help": {"x": ""}}, "'x'"),
         ({"constants": ["x"]}, "'x'"),
-        ({"grid": {"seed": [1]}}, "'seed'"),
         ({"grid": {"sample": [1, 2]}}, "--sample: .*rename the axis"),
         ({"grid": {"help": [1, 2]}}, "--help: .*rename the axis"),
     ],
