@@ -71,13 +71,12 @@ class GridOutcome:
         from runmanager.tables.columns import runs_table
 
         end = dict(self._end)
-        seconds, lanes, starting, times = end.pop("time")
-        others = end.pop("others")
+        times, others = end.pop("times"), end.pop("others")
         states = sorted([*others, *self._states], key=lambda state: state.folder.number)
         return Panel(
             conclude(
                 runs_table({self._name: self._states}, self._design), self.folder,
-                time=time_spent(seconds, lanes, starting, times) if times else None,
+                time=time_spent(*times) if times else None,
                 all_runs=runs_table({self._name: states}, self._design) if others else None,
                 **end,
             )

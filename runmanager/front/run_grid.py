@@ -453,18 +453,16 @@ def outcome_of(loop: Loop, exit_code: int, **facts: Any) -> GridOutcome:
     if facts:
         # changed runs without an epoch since the change: tables have their earlier epochs
         changed = [planned for id_, planned in loop.runs.items() if not loop.states[id_].epochs]
-        began = loop.first_began or loop.began
-        times = [(loop.runs[id_].before, loop.states[id_], seconds) for id_, seconds in loop.seconds.items()]
+        times: tuple[Any, ...] = ()  # arguments of `time_spent`, if a run was executed
+        if loop.first_began:
+            seconds, starting = time.monotonic() - loop.began, loop.first_began - loop.began
+            runs = [(loop.runs[id_].before, loop.states[id_], taken) for id_, taken in loop.seconds.items()]
+            times = (seconds, loop.num_lanes, starting, runs)
         end = facts | {
             "is_over": loop.is_over,
             "more": loop.num_more,
             "num_changed": sum(bool(planned.folder.since and planned.before.epochs) for planned in changed),
-            "time": (
-                time.monotonic() - loop.began,
-                loop.num_lanes,
-                began - loop.began,
-                loop.first_began and times,
-            ),
+            "times": times,
             "others": loop.others,
         }
     return GridOutcome(

@@ -61,32 +61,30 @@ def trainer_options(manager: RunManager, **options: Any) -> dict[str, Any]:
     if not logger.level and logger.getEffectiveLevel() == logging.INFO:
         logger.setLevel(logging.WARNING)
         manager._scope.callback(logger.setLevel, logging.NOTSET)
-    lists: dict[str, list[Any]] = {"callbacks": [], "logger": []}
-    for name in lists:
-        given = options.pop(name, None)
-        if given not in (None, True, False):
-            lists[name] += given if isinstance(given, Sequence) else [given]
-    if not any(isinstance(callback, RunManagerCallback) for callback in lists["callbacks"]):
-        lists["callbacks"].append(RunManagerCallback(manager))
-    device = opened.device
-    num_local = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if ranks.num_ranks() > 1 else 1
+    callbacks, loggers = (
+        [] if value in (None, True, False) else [*value] if isinstance(value, Sequence) else [value]
+        for value in (options.pop("callbacks", None), options.pop("logger", None))
+    )
+    if not any(isinstance(callback, RunManagerCallback) for callback in callbacks):
+        callbacks.append(RunManagerCallback(manager))
+    device, num_ranks = opened.device, ranks.num_ranks()
     devices: Any = [device.index or 0] if device.type not in ("cpu", "mps") else 1
     arguments: dict[str, Any] = {
         "accelerator": device.type,
-        "devices": devices if ranks.num_ranks() == 1 else num_local,
-        "num_nodes": ranks.num_ranks() // num_local,
-        "strategy": "auto" if ranks.num_ranks() == 1 else "ddp",
+        "devices": devices,
         "enable_progress_bar": False,
         "enable_model_summary": False,
         "default_root_dir": str(opened.folder.path / files.ARTIFACTS),
-        **options,
-        "callbacks": lists["callbacks"],
-        "logger": [RunManagerLogger(manager), *lists["logger"]],
     }
+    if num_ranks > 1:
+        num_local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+        arguments |= {"devices": num_local, "num_nodes": num_ranks // num_local, "strategy": "ddp"}
+    arguments |= {**options, "callbacks": callbacks, "logger": [RunManagerLogger(manager), *loggers]}
     if run.most_steps:
-        limits = {"train": run.most_steps, "val": 1, "test": 1, "predict": 1}
-        arguments |= {f"limit_{name}_batches": number for name, number in limits.items()}
-        arguments |= {"max_epochs": 1, "num_sanity_val_steps": 0, "val_check_interval": 1.0}
+        arguments |= {
+            "limit_train_batches": run.most_steps, "limit_val_batches": 1, "limit_test_batches": 1,
+            "limit_predict_batches": 1, "max_epochs": 1, "num_sanity_val_steps": 0, "val_check_interval": 1.0,
+        }  # fmt: skip
     return arguments
 
 
@@ -114,11 +112,9 @@ def _move_aside(folder: Path, attempt: int) -> None:
     """Rename the checkpoints of callbacks of a superseded attempt, if there are any."""
     source = folder / files.ARTIFACTS / "checkpoints"
     target = folder / f"attempt-{attempt}.{files.ARTIFACTS}" / source.name
-    with files.explained(source):
-        if source.exists() and not target.exists():
-            files.make_folder(target.parent)
-            source.replace(target)
-            files.sync(target.parent)
+    if source.exists() and not target.exists():
+        files.make_folder(target.parent)
+        source.replace(target)
 
 
 class RunManagerCallback(Checkpoint):  # type: ignore[misc]  # mypy does not follow lightning
