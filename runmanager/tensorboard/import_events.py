@@ -37,7 +37,7 @@ def from_tensorboard(logdir: str | os.PathLike[str] = "runs") -> pd.DataFrame:
     records, histograms and images are skipped too.
 
     Args:
-        logdir: A folder, or one event file.
+        logdir: The folder that TensorBoard is started on.
 
     Returns:
         The columns `run` (the run's folder below `logdir`, as in TensorBoard), `epoch` (TensorBoard's step),
@@ -96,17 +96,13 @@ class _Run:
 
 def _find(path: Path) -> dict[str, list[Path]]:
     """Return the event files of each run, in the order in which TensorBoard reads them."""
-    if path.is_file():
-        path = path.resolve()  # an explicit link is followed
-        return {path.parent.name: [path]}
     files_of: dict[str, list[Path]] = {}
     for file in sorted(path.rglob("*tfevents*")):
         if file.is_file() or file.is_symlink():  # a dangling link counts as damaged
             files_of.setdefault(file.parent.relative_to(path).as_posix(), []).append(file)
     if not files_of:
-        subject = "event files in" if path.exists() else "such path:"
         raise InvalidArgumentError(
-            f"no {subject} {str(path)!r}: give the folder that TensorBoard is started on"
+            f"no event files in {str(path)!r}: give the folder that TensorBoard is started on"
         )
     return dict(sorted(files_of.items()))
 

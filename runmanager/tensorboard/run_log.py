@@ -68,7 +68,7 @@ SAMPLES = "visuals/samples"
 
 # the facts in the text run/config
 _FACTS = ("device", "device_name", "parameters", "commit", "command")
-_LONGEST = 10_000  # the maximum number of characters of the end of an error.log
+_LONGEST = 10_000  # the maximum number of bytes of the end of an error.log
 _LEAST = 32  # minimum number of values of a histogram; with fewer values, it has mostly gaps
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -141,7 +141,10 @@ class RunLog(RunListener):
                 self.goal = goal_of_kept([facts])
             self._has_goal = self.goal is not None
             steps = [x_of(record, self.x_axis) for record in records]
-            epochs = [event_file.event(x_of(record, self.x_axis), self._numbers(record)) for record in records]
+            epochs = [
+                event_file.event(step, self._numbers(record))
+                for step, record in zip(steps, records, strict=True)
+            ]
             is_resumed = bool(records or last_step)
             earlier = event_file.event_files(folder) if self.attempt > 1 else []
             while earlier and not is_resumed:
@@ -220,29 +223,26 @@ class RunLog(RunListener):
             numbers = self._numbers(record)
             if self.learning_rate is not None:  # a user's column with a name of ours has precedence
                 numbers.setdefault("train/lr", self.learning_rate)
-            drawn, gradients = tensors(network) if network is not None else ({}, [])
+            drawn, gradients = tensors(network)
             if gradients:
                 norm = self.gradient_norm  # before the gradients were clipped
                 norm = nn.utils.get_total_norm(gradients) if norm is None else norm
                 numbers.setdefault("train/grad_norm", norm.item())
-            event_file.write(self._file, event_file.event(step, numbers))
+            self._write(step, numbers)
             images, self._images = self._images, {}
-            if images:
-                event_file.write(self._file, event_file.event(step, images))
+            self._write(step, images)
             if network is not None and not self._is_described:
                 self._is_described = True
                 self._first_input.board = None
                 if self._first_input.images is not None:
                     with self.guard("samples"):
-                        event_file.write(
-                            self._file, event_file.event(0, {SAMPLES: pictures.sheet(self._first_input.images)})
-                        )
+                        self._write(0, {SAMPLES: pictures.sheet(self._first_input.images)})
                 content = None
                 with contextlib.suppress(Exception):  # fx cannot trace every network: then there is no graph
                     content = graph(network)
                 if content is not None:
                     event_file.write(self._file, Event(wall_time=time.time(), graph_def=content))
-            if drawn and self.histogram_every and (record.epoch - 1) % self.histogram_every == 0:
+            if self.histogram_every and (record.epoch - 1) % self.histogram_every == 0:
                 self._draw_histograms(step, drawn)
 
     def run_ended(self, outcome: Outcome) -> None:
@@ -253,28 +253,23 @@ class RunLog(RunListener):
                     self._first_input.handle.remove()
                 step, network = self._last
                 if outcome.status is Status.COMPLETED:
-                    drawn = tensors(network)[0] if network is not None else {}
-                    if drawn and self.histogram_every and step != self._drawn:
-                        self._draw_histograms(step, drawn)
+                    if self.histogram_every and step != self._drawn:
+                        self._draw_histograms(step, tensors(network)[0])
                     for name, (counts, loader) in self._confusions.items():
                         self._draw_confusion(step or outcome.epochs, name, counts, loader)
                 if outcome.status.can_go_on:
                     return  # without an end of the session, TensorBoard shows "unknown"
                 if outcome.error:
-                    log = ""
+                    cause = outcome.error
                     if outcome.status.has_error_log:
                         with contextlib.suppress(OSError):
-                            end = files.read_end(self.folder.path / files.ERROR_LOG, 4 * _LONGEST)
-                            log = end.decode("utf-8", "replace")
-                    cause = f"{outcome.error}\n\n{log[-_LONGEST:]}".rstrip()
-                    indented = textwrap.indent(cause, "    ", lambda _: True)
-                    event_file.write(self._file, event_file.event(outcome.epochs, {event_file.ERROR: indented}))
+                            end = files.read_end(self.folder.path / files.ERROR_LOG, _LONGEST)
+                            cause += "\n\n" + end.decode("utf-8", "replace").rstrip()
+                    self._write(outcome.epochs, {event_file.ERROR: textwrap.indent(cause, "    ", str)})
                 is_completed = outcome.status is Status.COMPLETED
                 status = api_pb2.STATUS_SUCCESS if is_completed else api_pb2.STATUS_FAILURE
-                info = HParamsPluginData(
-                    session_end_info=SessionEndInfo(status=status, end_time_secs=time.time())
-                )
-                event_file.write(self._file, event_file.event(outcome.epochs, {event_file.SESSION_END: info}))
+                info = SessionEndInfo(status=status, end_time_secs=time.time())
+                self._write(outcome.epochs, {event_file.SESSION_END: HParamsPluginData(session_end_info=info)})
             finally:
                 self._last, self._confusions = (0, None), {}
                 file, self._file = self._file, None
@@ -305,9 +300,12 @@ class RunLog(RunListener):
     def _warn(self, problem: str) -> None:
         if not self._has_warned:
             self._has_warned = True
-            path = self.folder.path
-            message = f"TensorBoard lacks some content ({problem}); training goes on"
-            warn(f"{path.parent.name}/{path.name}: {message}")
+            run = "/".join(self.folder.path.parts[-2:])
+            warn(f"{run}: TensorBoard lacks some content ({problem}); training goes on")
+
+    def _write(self, step: int, contents: Mapping[str, Any]) -> None:
+        if contents:
+            event_file.write(self._file, event_file.event(step, contents))
 
     def _numbers(self, record: EpochRecord) -> dict[str, float]:
         """Return the scalars of an epoch; those of the goal follow the goal over the epochs of the run.
@@ -337,14 +335,13 @@ class RunLog(RunListener):
     def _draw_histograms(self, step: int, values: Mapping[str, torch.Tensor]) -> None:
         self._drawn = step
         with self.guard("histograms"):
-            if drawn := histograms.histograms(values):
-                event_file.write(self._file, event_file.event(step, drawn))
+            self._write(step, histograms.histograms(values))
 
     def _draw_confusion(self, step: int, name: str, counts: Confusion, loader: Any) -> None:
         with self.guard("confusion"):
             if rows := counts.table():
                 matrix = pictures.draw(rows, pictures.class_names(loader, len(rows)))
-                event_file.write(self._file, event_file.event(step, {f"visuals/confusion_{name}": matrix}))
+                self._write(step, {f"visuals/confusion_{name}": matrix})
             if counts.problem:
                 self._warn(counts.problem)
 
@@ -429,11 +426,11 @@ class _Tracer(fx.Tracer):
         return super().call_module(m, m.forward, args, kwargs) if is_tracing else forward(*args, **kwargs)
 
 
-def tensors(network: nn.Module) -> tuple[dict[str, torch.Tensor], list[torch.Tensor]]:
+def tensors(network: nn.Module | None) -> tuple[dict[str, torch.Tensor], list[torch.Tensor]]:
     """Return the weights and gradients of a network with enough values to draw, by tag; and all gradients."""
     drawn: dict[str, torch.Tensor] = {}
     gradients: list[torch.Tensor] = []
-    for name, parameter in network.named_parameters():
+    for name, parameter in network.named_parameters() if network is not None else ():
         kind = ":bias" if name.rpartition(".")[2].startswith("bias") else ""
         for group, tensor in (("weights", parameter), ("weights:grad", parameter.grad)):
             if (

@@ -309,13 +309,6 @@ def test_a_flipped_byte_changes_no_value_and_is_named_once(small):
             assert f"{path} (1 records)" in str(caught[0].message)
 
 
-def test_one_file_is_enough(small):
-    path, whole = small
-
-    assert from_tensorboard(path)["run"].unique().tolist() == [path.parent.name]
-    assert from_tensorboard(path)["a"].tolist() == whole["a"].tolist()
-
-
 def test_a_file_without_anything_in_it_is_a_run_without_rows(tmp_path):
     (tmp_path / "events.out.tfevents.1").touch()
 
@@ -325,10 +318,10 @@ def test_a_file_without_anything_in_it_is_a_run_without_rows(tmp_path):
     assert len(table) == 0
 
 
-@pytest.mark.parametrize(("name", "what"), [("missing", "no such path"), ("", "no event files in")])
-def test_a_folder_without_event_files_is_refused(tmp_path, name, what):
+@pytest.mark.parametrize("name", ["missing", ""])
+def test_a_folder_without_event_files_is_refused(tmp_path, name):
     with pytest.raises(
-        InvalidArgumentError, match=f"^{what}:? .*: give the folder that TensorBoard is started on$"
+        InvalidArgumentError, match=r"^no event files in .*: give the folder that TensorBoard is started on$"
     ):
         from_tensorboard(tmp_path / name)
 
