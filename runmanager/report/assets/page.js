@@ -167,11 +167,13 @@
   (window.history.state || []).forEach(([left, top], n) => boxes[n] && boxes[n].scrollTo(left, top));
   const age = document.getElementById("age");
   const write = () => {
+    if (!age) return;
     const seconds = Math.max(Math.round(Date.now() / 1000 - Number(age.dataset.written)), 0);
     const [unit, size] = [["h", 3600], ["min", 60]].find(([, each]) => seconds >= 2 * each) || ["s", 1];
     age.textContent = `, ${Math.floor(seconds / size)} ${unit} ago`;
   };
-  if (age) window.setInterval(write, 1000);
+  window.setInterval(write, 1000);
+  write();
   let used = 0; // when the reader last did something
   const use = () => { used = Date.now(); };
   for (const name of ["pointerdown", "keydown", "wheel"]) document.addEventListener(name, use, { passive: true });

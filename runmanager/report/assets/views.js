@@ -54,7 +54,7 @@ const views = (() => {
       short(data.scores[other]) || page.columns.get("status")[other], gapOf(data.metric, data.scores[run], data.scores[other])]);
 
   const pair = (run, other) => {
-    const heads = ["", name(run), name(other)];
+    const heads = ["name", name(run), name(other)];
     const settings = data.axes.map((axis) => [axis.name, label(axis, run), label(axis, other)]).filter(([, x, y]) => x !== y);
     const metrics = data.heads.filter(({ name: each, kind }) => kind === "number" && !data.axes.some((axis) => axis.name === each));
     const results = metrics.map(({ name: each }) => {
@@ -82,7 +82,7 @@ const views = (() => {
       parts.push(element("p", { class: "note" }, `Resumed at ${data.x} ${view.resumed.join(", ")}: the dashed line.`));
     }
     const rows = neighbours(run);
-    if (rows.length) parts.push(table("Runs that differ in one hyperparameter", ["run", "difference", data.metric, ""], rows));
+    if (rows.length) parts.push(table("Runs that differ in one hyperparameter", ["run", "difference", data.metric, "gap"], rows));
     if (view && data.homes) {
       const facts = { ...view.facts };
       for (const each of ["epochs", "attempts", "folder"]) facts[each] = page.columns.get(each)[run];
