@@ -171,7 +171,7 @@ def fit(
     # no warning from torch if the scaler skips the first step
     quietly = quiet if precision == "fp16" else nullcontext
     column = "micro_batch" if "micro_batch" not in params else "micro_batch_used"
-    by_name = test_loader if isinstance(test_loader, Mapping) else {"test": test_loader}
+    by_name: Any = test_loader if isinstance(test_loader, Mapping) else {"test": test_loader}
     test_loaders = by_name if test_loader is not None else {}
     options = replace(options, checkpoint=parts)
     with manager._counting(measure), nullcontext() if is_open else manager.run(run, network, loader):

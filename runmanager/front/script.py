@@ -78,9 +78,17 @@ def main(
     space_of(params)
     axes: dict[str, Any] = dict(flat(mapping_of(params) or {}))
     settings = _settings(train, axes, constants)
-    parser = _parser(inspect.getdoc(train), experiment or Path(sys.argv[0]).stem or "experiment", options)
+    parser = argparse.ArgumentParser(
+        description=inspect.getdoc(train),
+        usage="%(prog)s [--AXIS VALUE ...] [OPTION ...]",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="Started again, the command executes only the missing runs.",
+        allow_abbrev=False,  # a misspelt axis must not match another flag
+    )
+    parser._negative_number_matcher = _NEGATIVE  # noqa: SLF001 - argparse parses neither -1e-3 nor -1..1
     try:
-        _add_flags(parser, axes, settings, constants, help or {})
+        _add_axes(parser, axes, settings, constants, help or {})
+        _add_options(parser, experiment or Path(sys.argv[0]).stem or "experiment", options)
     except argparse.ArgumentError as error:
         raise InvalidArgumentError(f"{error}: rename the axis") from error
     namespace, unknown = parser.parse_known_args(arguments)
@@ -115,17 +123,9 @@ def main(
     return outcome.exit_code
 
 
-def _parser(description: str | None, experiment: str, options: Mapping[str, Any]) -> argparse.ArgumentParser:
-    """Return a parser with the flags of the options of `run_grid`."""
-    parser = argparse.ArgumentParser(
-        description=description,
-        usage="%(prog)s [--AXIS VALUE ...] [OPTION ...]",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="Started again, the command executes only the missing runs.",
-        allow_abbrev=False,  # a misspelt axis must not match another flag
-    )
-    parser._negative_number_matcher = _NEGATIVE  # noqa: SLF001 - argparse parses neither -1e-3 nor -1..1
-    add, root = parser.add_argument, options.get("root", "runs")
+def _add_options(parser: argparse.ArgumentParser, experiment: str, options: Mapping[str, Any]) -> None:
+    """Add the flags of the options of `run_grid`."""
+    add, root = parser.add_argument_group("execution").add_argument, options.get("root", "runs")
     add("--experiment", metavar="NAME", default=experiment, help="its name (default: %(default)s)")
     add("--root", metavar="FOLDER", default=root, help="folder of all experiments (default: %(default)s)")
     add("--note", metavar="TEXT", help="why the grid is executed, as Markdown")
@@ -138,10 +138,9 @@ def _parser(description: str | None, experiment: str, options: Mapping[str, Any]
         add("--suggest", type=int, metavar="N", help=about)
     else:
         add("--sample", type=int, metavar="N", help="draw N runs of the grid at random")
-    return parser
 
 
-def _add_flags(
+def _add_axes(
     parser: argparse.ArgumentParser,
     axes: Mapping[str, Any],
     settings: Mapping[str, Any],
@@ -151,12 +150,14 @@ def _add_flags(
     """Add the flags of the axes of a grid, and of the settings of its training function."""
     of_axes = parser.add_argument_group("axes of the grid, each with one value or several")
     of_settings = parser.add_argument_group("settings, which become axes if their flags are used")
+    of_constants = parser.add_argument_group("constants, with one value for all runs")
     for name, values in {**axes, **{name: [value] for name, value in settings.items()}}.items():
         written = repr(values) if isinstance(values, Range) else " ".join(map(text, values))
-        (of_axes if name in axes else of_settings).add_argument(
+        is_constant = name in constants and name not in axes
+        (of_axes if name in axes else of_constants if is_constant else of_settings).add_argument(
             # as --batch-size, --opt.target of "opt._target_"
             f"--{'.'.join(part.strip('_').replace('_', '-') for part in name.split('.'))}",
-            dest=f"axis {name}", type=partial(_value, values), nargs=None if name in constants else "+",
+            dest=f"axis {name}", type=partial(_value, values), nargs=None if is_constant else "+",
             metavar="X", help=f"{descriptions.get(name, '')} (default: {written})".replace("%", "%%").strip(),
         )  # fmt: skip
 
