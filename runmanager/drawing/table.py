@@ -25,7 +25,7 @@ GAP = "  "  # the gap between columns
 _LEAST_TEXT = 20  # minimum width of a text that is cut
 _LEAST_FOLDED = 10  # minimum width of a text that is folded
 _MOST_LINES = 3  # maximum number of lines of a heading whose parts are short
-_PART = re.compile(r"\s*(?:[^\s_]+_*|_+)")  # a part of a heading, which may be folded behind it
+_UNDERSCORES = re.compile(r"(?<=[^_])(_+)(?=[^_])")  # what a heading may be folded behind, beside blanks
 _UNIT = re.compile(r"(?<=\d) (?=%|(?:s|min|h)\b)")  # the blanks that may not end a line
 HARD = "\N{NO-BREAK SPACE}"
 _STATUS = "status"
@@ -255,13 +255,9 @@ def _sum(widths: Iterable[int]) -> int:
 
 def _folded(name: str, width: int) -> str:
     """Fold a heading that is wider than its column behind blanks and underscores."""
-    parts, lines = _PART.findall(name), [""]
-    width = max([width, cell_len(name) // _MOST_LINES, *(cell_len(part.strip()) for part in parts)])
-    for part in parts if cell_len(name) > width else [name]:
-        if lines[-1] and cell_len(lines[-1] + part) > width:
-            lines.append("")
-        lines[-1] += part if lines[-1] else part.lstrip()
-    return "\n".join(lines)
+    spaced = _UNDERSCORES.sub(r"\1 ", name)
+    width = max([width, cell_len(name) // _MOST_LINES, *map(cell_len, spaced.split())])
+    return name if cell_len(name) <= width else textwrap.fill(spaced, width).replace("_ ", "_")
 
 
 def _markdown(content: str) -> str:

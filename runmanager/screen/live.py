@@ -22,7 +22,7 @@ from runmanager.core.loop import Loop, Plan
 from runmanager.core.outcome import BatchProgress, EpochRecord, Outcome, Status
 from runmanager.core.run import Run
 from runmanager.core.state import RunResult
-from runmanager.core.wording import last_state, listed, printable
+from runmanager.core.wording import counted, last_state, listed, printable
 from runmanager.drawing.console import choose_screen, colored
 from runmanager.drawing.table import GAP
 from runmanager.errors import InvalidArgumentError
@@ -205,8 +205,8 @@ class GridProgress(Display):
             metrics |= ranked_numbers([result], self._goals)[0] if begun else {}
             self._is_best_old = True
             self._rank()
-        if begun and outcome.status is Status.COMPLETED:
-            self._past.append((folder.params, (now - running.started) / running.part))
+        if running.first == 1 and outcome.status is Status.COMPLETED:  # not of a resumed run
+            self._past.append((folder.params, now - running.started))
         self._show_metrics(metrics)
         kind, error_log = VARIABLE.sub("", outcome.error), files.for_people(folder.path / files.ERROR_LOG)
         next_step = outcome.next_step(error_log, is_retried=self.slot.is_retried)
@@ -237,9 +237,10 @@ class GridProgress(Display):
         if self._is_stopping:
             return
         self._is_stopping = True
-        number = len(self._running)
-        stops, its = ("1 running run stops", "its") if number == 1 else (f"{number} running runs stop", "their")
-        dropped = f": {stops} now; what came after {its} last checkpoint is dropped" if number else ""
+        running = (
+            f"{counted(len(self._running), 'running run')} now; what came after the last checkpoint is dropped"
+        )
+        dropped = f" {running}" if self._running else ""
         why = f"{signals.why}. " if signals.why else ""
         # after SIGTERM or SIGHUP, there may be no user at the keyboard
         is_by_hand = signals.exit_code in (0, INTERRUPTED, TIME_IS_OVER)
@@ -364,7 +365,7 @@ class GridProgress(Display):
         running = self._running.copy()
         past = [
             *self._past,
-            *((run.folder.params, run.total / run.part) for run in running.values() if run.total is not None),
+            *((run.folder.params, run.total) for run in running.values() if run.total and run.first == 1),
         ]
         if not past:
             return None
@@ -374,8 +375,7 @@ class GridProgress(Display):
         seconds = costs([folder.params for folder in folders], past, self._repeats)
         for index, folder in enumerate(folders):
             if run := running.get(folder.id):
-                total = seconds[index] * run.part if run.total is None else run.total
-                seconds[index] = max(total - (now - run.started), 0.0)
+                seconds[index] = max((run.total or seconds[index]) - (now - run.started), 0.0)
         return scheduled(seconds, self._num_lanes)
 
 

@@ -47,18 +47,13 @@ class Running:
             self.metrics = {**self.metrics, "loss": news.loss}
 
     @property
-    def part(self) -> float:
-        """The fraction of the run's epochs that this attempt executes: 1 unless it resumes."""
-        return max(self._num_to_execute / self.num_epochs, 0.0) or 1.0 if self.num_epochs else 1.0
-
-    @property
     def done(self) -> float:
         """The fraction of this attempt that is done; 0 if the number of epochs is unknown."""
         if not self.num_epochs or not self.first:
             return 0.0
         in_epoch = self.step / self.num_steps if self.num_steps else 0.0
-        num_done = max(self.committed - self.first + 1, 0) + in_epoch
-        return min(num_done / max(self._num_to_execute, 1), 1.0)
+        before = self.first - 1
+        return min((max(self.committed - before, 0) + in_epoch) / max(self.num_epochs - before, 1), 1.0)
 
     @property
     def total(self) -> float | None:
@@ -104,7 +99,3 @@ class Running:
     @property
     def _beginning(self) -> str:
         return f"from epoch {self.first}" if self.first > 1 else ""
-
-    @property
-    def _num_to_execute(self) -> int:
-        return (self.num_epochs or 0) - max(self.first, 1) + 1
