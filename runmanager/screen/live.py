@@ -32,7 +32,7 @@ from runmanager.screen.plan_table import costs_of, plan_summary, plan_table
 from runmanager.screen.run_rows import DEVICE, DURATION, Row, RunColumns, lines_below
 from runmanager.screen.running import Running
 from runmanager.screen.time_left import costs, rounded, scheduled
-from runmanager.tables.cells import brief, cell, duration, join, label
+from runmanager.tables.cells import brief, duration, join, steady
 from runmanager.tables.run_numbers import ranked_numbers
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class GridProgress(Display):
         past: Iterable[tuple[Mapping[str, Any], float]] = (),
     ) -> None:
         """Set the goals, the hyperparameters that vary, and the costs of runs before."""
-        self._design, self._repeats, self._axes = design, design.repeating(axes), axes
+        self._design, self._repeats = design, design.repeating(axes)
         self._goals: Sequence[Goal] = design.all_goals
         self._columns = RunColumns(sorted(axes, key=lambda name: name in self._repeats))
         self._num_lanes, self._past = max(num_lanes, 1), list(past)
@@ -299,7 +299,7 @@ class GridProgress(Display):
         before, is_first = time.monotonic(), not self._best
         if self._is_best_old and before >= self._rank_next:
             self._is_best_old = False
-            self._best = best_line(list(self._results.values()), self._design, self._axes)
+            self._best = best_line(list(self._results.values()), self._design)
             if not is_first:  # the first time includes imports, such as those of pandas and scipy
                 self._rank_next = time.monotonic() + 20 * (time.monotonic() - before)
 
@@ -379,14 +379,11 @@ class GridProgress(Display):
         return scheduled(seconds, self._num_lanes)
 
 
-def best_line(results: Sequence[RunResult], design: Design, axes: Sequence[str]) -> str:
+def best_line(results: Sequence[RunResult], design: Design) -> str:
     """Return the best score and its run or setting as one line; "" before a run has a score.
 
-    Args:
-        results: The runs to rank, in the same way as the function `best` does.
-        design: The design, whose goals rank the runs; without goals, the metric of ``keep=`` ranks the runs,
-            else the default metric.
-        axes: The hyperparameters that vary in the whole grid, not only among these runs.
+    The runs are ranked as by the function `best`: without goals by the metric of ``keep=``, else by the
+    default metric.
     """
     results = sorted(results, key=lambda result: result.folder.number)
     if not any(result.status is Status.COMPLETED for result in results):
@@ -401,13 +398,9 @@ def best_line(results: Sequence[RunResult], design: Design, axes: Sequence[str])
     if not ranking.settings:
         return ""
     best = ranking.settings[0]
-    count = f"mean of {best.number}" if best.number > 1 else "1 run"
-    which = count if best.run is None else f"run {best.run}"
-    names = dict.fromkeys([*axes, *varying([result.folder.params for result in results])])
-    params = results[best.rows[0]].folder.params
-    setting = {name: params[name] for name in names if name in params and name not in ranking.repeats}
+    count = f"mean of {best.number}" if best.run is None else ""
     # a long name would hide the number
-    return join([f"{brief(ranking.goal.metric)} {cell(best.mean)}", which, label(setting)])
+    return join([f"{brief(ranking.goal.metric)} {steady(best.mean)}", count, ranking.name(best)])
 
 
 def _log(text: str, *, is_shown: bool) -> None:

@@ -391,7 +391,7 @@ def test_the_run_duration_has_one_name_and_number(surfaces):
 
 def test_the_live_line_has_the_best_number(surfaces):
     results = read_experiment(surfaces.path)
-    live = best_line(results, Experiment(surfaces.path).design, [])
+    live = best_line(results, Experiment(surfaces.path).design)
 
     if not surfaces.best:
         assert not live

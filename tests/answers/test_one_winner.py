@@ -28,7 +28,7 @@ from runmanager.answers.differences import diff
 from runmanager.answers.effects import effects
 from runmanager.answers.ranking import ranking_of
 from runmanager.cli.app import app
-from runmanager.core.experiment import Design, Experiment, varying
+from runmanager.core.experiment import Design, Experiment
 from runmanager.core.goal import Goal
 from runmanager.core.journal import Journal
 from runmanager.core.outcome import EpochRecord, Outcome, Status
@@ -63,8 +63,7 @@ def write(path: Path, rows: Sequence[Any], design: Design = Design()) -> pd.Data
 
 def live_line(path, order=()):
     results = read_experiment(path)
-    axes = varying([result.folder.params for result in results])
-    return best_line([results[index] for index in order or range(len(results))], Experiment(path).design, axes)
+    return best_line([results[index] for index in order or range(len(results))], Experiment(path).design)
 
 
 TWO = Design(Goal("accuracy", 1), goals=(Goal("accuracy", 1), Goal("cost", -1)))
@@ -78,7 +77,7 @@ def test_a_result_of_the_whole_run_decides_while_the_grid_runs_too(tmp_path):
     )  # fmt: skip
 
     assert best(runs)["run"].tolist() == [1, 2]
-    assert live_line(tmp_path / "e") == "final_accuracy 0.9 · run 1 · lr=1"
+    assert live_line(tmp_path / "e") == "final_accuracy 0.9000 · run 1 (lr=1)"
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
@@ -92,7 +91,7 @@ def test_in_whichever_order_runs_end_the_metric_of_the_table_decides(tmp_path, o
     )  # fmt: skip
 
     winner = best(runs).iloc[0]
-    assert live_line(tmp_path / "e", order).endswith(f" · run {winner['run']} · lr={winner['lr']}")
+    assert live_line(tmp_path / "e", order).endswith(f" · run {winner['run']} (lr={winner['lr']})")
 
 
 def test_means_that_differ_by_rounding_share_the_front(tmp_path):

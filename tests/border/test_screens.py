@@ -366,7 +366,7 @@ def test_a_long_name_of_a_metric_hides_no_number(tmp_path):
         options = {**QUIET, "display": True, "goal": f"max:{LONG}"}
         run_grid({"lr": [0.1, 0.2]}, train, experiment="e", root=tmp_path, **options)
 
-    assert re.search(r"best so far +validation_acc\S+ 0\.1 · run 1", "\n".join(pictures))
+    assert re.search(r"best so far +validation_acc\S+ 0\.1000 · run 1", "\n".join(pictures))
     row = next(index for index, line in enumerate(screen.lines) if line.startswith("✓ 1/2"))
     begin = next(index for index, line in enumerate(screen.lines) if "validation" in line)
     assert row - begin <= 4
