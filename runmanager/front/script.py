@@ -95,6 +95,7 @@ def main(
     if unknown:
         names = re.findall(r"(?<!\S)--[\w.-]+", parser.format_help())
         wrong = next((word for word in unknown if word.startswith("-")), unknown[0]).partition("=")[0]
+        names = [name for name in names if name.startswith(wrong)] or names  # --retry is --retry-failed
         parser.error(
             f"unrecognized arguments: {' '.join(unknown)}; {did_you_mean(wrong, names, 'the flags are')}"
         )

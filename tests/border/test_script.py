@@ -234,7 +234,12 @@ def test_a_mistake_of_the_script_is_raised(tmp_path, options, named):
 
 @pytest.mark.parametrize(
     ("words", "meant"),
-    [("--batchsize 100", "--batch-size"), ("--lrr=0.1 --jobs 2", "--lr"), ("--retryfailed", "--retry-failed")],
+    [
+        ("--retry", "--retry-failed"),
+        ("--batchsize 100", "--batch-size"),
+        ("--lrr=0.1 --jobs 2", "--lr"),
+        ("--retryfailed", "--retry-failed"),
+    ],
 )
 def test_for_an_unknown_flag_a_similar_one_is_suggested(tmp_path, capsys, words, meant):
     with pytest.raises(SystemExit) as ended:
