@@ -204,6 +204,13 @@ def test_a_mean_of_pairs_below_all_scores_is_drawn(tmp_path):
     assert "All else equal" in text_of(page)
 
 
+def test_a_page_of_one_axis_has_no_bar_beside_its_figure(tmp_path):
+    page = page_of(tmp_path, {"lr": [0.1, 0.2, 0.3]}, lambda run: {"loss": run.lr})
+
+    assert "changes" not in [table.get("id") for table in page.iter("table")]
+    assert next(svg.get("aria-label") for svg in page.iter("svg")) == "loss by lr"
+
+
 def test_a_page_without_a_result_begins_with_the_failures(tmp_path):
     def fail(run):
         raise ValueError("too large")
