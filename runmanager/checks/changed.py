@@ -68,8 +68,9 @@ _BY_RUNS: dict[tuple[str, str], tuple[str | None, str]] = {}
 
 def fingerprint(train: Callable[..., Any], data: Any = None, runs: Sequence[Run] = ()) -> Fingerprint:
     """Compute the fingerprint of a training function, of its data, and of the hyperparameters of runs."""
-    of_data = Reached(texts=_files_of(data))
+    of_data = Reached()
     if data is not None:
+        of_data.texts = _files_of(data)
         of_data.is_data, of_data.most_objects = True, sys.maxsize
         of_data.reach("data", data)
     reached = Reached(set() if of_data.named else {*of_data.texts}).reach("train", train)
@@ -160,6 +161,21 @@ class Source:
                     definitions.setdefault(key, []).append(node)
         return definitions
 
+    @functools.cached_property
+    def outline(self) -> list[Any]:
+        """The definitions before a grid, and the statements that call functions or set attributes of others."""
+        outline = []
+        for node in _before_grid(self.body):
+            is_effect = isinstance(node, _DEFINITIONS)
+            for name, part in _assigned(node):
+                first = self.bindings.get(name, [(node,)])[0][0]
+                # what has a value, and no statement that assigns it, is imported
+                is_imported = name in self.values and (name, "") not in _assigned(first)
+                if part and name != "print":
+                    is_effect |= is_imported or isinstance(first, (*_DEFINITIONS, ast.Expr))
+            outline += [node] if is_effect else []
+        return outline
+
 
 Home = tuple[str, Source]
 """The name to which a value is assigned, and the statements that do so."""
@@ -219,7 +235,8 @@ class Reached:
         self.seen.add(key)
         self._alive.append(value)
         (root, source), self.blind = home or ("", _NOWHERE), set()
-        fresh, items = source.fresh(root), self._lasting(type(value), _items(value))
+        fresh, items = source.fresh(root), _items(value)
+        items = self._lasting(type(value), items) if items else items
         is_partly = bool(self.blind)
         if not items or "" in fresh:
             items = {"": value}
@@ -272,7 +289,7 @@ class Reached:
                     self.read_names([attributes] if attributes else [*inner.values], inner)
             elif name in source.values and not name.startswith("__"):
                 home = name, source
-                if not assigning:
+                if not assigning and (scope_of(value) or not isinstance(value, type)):
                     self.homes.update({} if self.homes else _homes_of_values())
                     home = self.homes.get(id(value), home)
                 self.read(name, value, home, attributes.partition(".")[0])
@@ -281,15 +298,16 @@ class Reached:
 
     def _read_part(self, part: Any) -> None:
         """Compare the source of a function or a class, what it reads, and what is set on it."""
-        source, code = scope_of(part), getattr(part, "__code__", None)
+        source, code = scope_of(part), part.__code__ if isinstance(part, types.FunctionType) else None
         if not source:  # a function of a library that calls one of the user
-            for value in _cells(part).values() if code else ():
+            for value in _cells(part).values() if code and code.co_freevars else ():
                 if isinstance(value, (*_CODE, dict)):  # such as the functions of singledispatch
                     self.text(value)
             return
         # the name of the code, as functools.wraps copies the other
         name: str = code.co_qualname if code else part.__qualname__
-        for member, value in self._lasting(part, vars(part)).items():  # what setattr has set has no statement
+        members = self._lasting(part, vars(part)) if vars(part) else {}
+        for member, value in members.items():  # what setattr has set has no statement
             is_plain = isinstance(value, _PLAIN + _CONTAINERS) and not member.startswith("_")
             if is_plain and member not in source.fresh(name):
                 self.read(f"{name}.{member}", value)
@@ -477,18 +495,11 @@ def _rest_of_files(reached: Reached) -> dict[str, str]:
     for source in filter(None, map(scope_of, [*sys.modules.values()])):
         module = source.values["__name__"]
         effects = []
-        for node in _before_grid(source.body):
-            if isinstance(node, _DEFINITIONS):
-                if unparsed(node) not in texts:
-                    rest[f"{node.name} in {module}"] = short_hash(unparsed(node))
-                continue
-            for name, item in _assigned(node):
-                first = source.bindings.get(name, [(node,)])[0][0]
-                # what has a value, and no statement that assigns it, is imported
-                is_imported = name in source.values and (name, "") not in _assigned(first)
-                is_of_others = is_imported or isinstance(first, (*_DEFINITIONS, ast.Expr))
-                if item and name != "print" and is_of_others:
-                    effects.append(node)
+        for node in source.outline:
+            if not isinstance(node, _DEFINITIONS):
+                effects.append(node)
+            elif unparsed(node) not in texts:
+                rest[f"{node.name} in {module}"] = short_hash(unparsed(node))
         if effects:
             part = reached.branch()
             part.read_source(part.statements, "", effects, source)

@@ -48,7 +48,7 @@ class Goal(NamedTuple):
     sign: int
 
     def __str__(self) -> str:
-        return f"{'max' if self.is_larger_better else 'min'}:{self.metric}"
+        return f"{'max' if self.sign > 0 else 'min'}:{self.metric}"
 
     @property
     def is_larger_better(self) -> bool:

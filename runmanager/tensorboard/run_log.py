@@ -242,7 +242,7 @@ class RunLog(RunListener):
                     content = graph(network)
                 if content is not None:
                     event_file.write(self._file, Event(wall_time=time.time(), graph_def=content))
-            if self.histogram_every and (record.epoch - 1) % self.histogram_every == 0:
+            if drawn and self.histogram_every and (record.epoch - 1) % self.histogram_every == 0:
                 self._draw_histograms(step, drawn)
 
     def run_ended(self, outcome: Outcome) -> None:
@@ -253,8 +253,9 @@ class RunLog(RunListener):
                     self._first_input.handle.remove()
                 step, network = self._last
                 if outcome.status is Status.COMPLETED:
-                    if self.histogram_every and step != self._drawn:
-                        self._draw_histograms(step, tensors(network)[0])
+                    drawn = tensors(network)[0]
+                    if drawn and self.histogram_every and step != self._drawn:
+                        self._draw_histograms(step, drawn)
                     for name, (counts, loader) in self._confusions.items():
                         self._draw_confusion(step or outcome.epochs, name, counts, loader)
                 if outcome.status.can_go_on:
