@@ -45,6 +45,9 @@ def keep(folder: Path, content: Any, name: str | None, *, is_writer: bool = True
         if target.resolve() == source.resolve():
             return target
         raise InvalidArgumentError(f"{str(source)!r} contains the artifact itself: give a part of it")
+    for path in (folder / parent for parent in target.relative_to(folder).parents):
+        if path.is_symlink() or path.is_file():
+            raise InvalidArgumentError(f"{str(path)!r} is a link or a file: remove it, or write another name")
     if is_writer:
         _write(save, source, content, target)
     return target
