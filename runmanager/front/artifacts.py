@@ -34,22 +34,28 @@ def keep(folder: Path, content: Any, name: str | None, *, is_writer: bool = True
             kind = type(content).__name__.lower()
             raise InvalidArgumentError(f"this {kind} needs a name: write artifact({kind}, {kind!r})")
         name = absolute_path(source).name
-    for part in str(name).split("/"):
+    target = _target(folder, str(name), suffix)
+    if source and target.resolve().is_relative_to(source.resolve()):
+        if target.resolve() == source.resolve():
+            return target
+        raise InvalidArgumentError(f"{str(source)!r} contains the artifact itself: give a part of it")
+    if is_writer:
+        _write(save, source, content, target)
+    return target
+
+
+def _target(folder: Path, name: str, suffix: str) -> Path:
+    """Return the path of an artifact; a name without a suffix gets this one."""
+    for part in name.split("/"):
         is_plain = part.isprintable() and "\\" not in part and part[:1] not in ("", ".", " ")
         if not is_plain or len(part.encode()) > _LONGEST:
             raise InvalidArgumentError(f"{_RULE}, got {name!r:.200}")
     target = folder / files.ARTIFACTS / name
     if not target.suffix:
         target = target.with_name(f"{target.name}{suffix}")
-    if source and target.resolve().is_relative_to(source.resolve()):
-        if target.resolve() == source.resolve():
-            return target
-        raise InvalidArgumentError(f"{str(source)!r} contains the artifact itself: give a part of it")
     for path in (folder / parent for parent in target.relative_to(folder).parents):
         if path.is_symlink() or path.is_file():
             raise InvalidArgumentError(f"{str(path)!r} is a link or a file: remove it, or write another name")
-    if is_writer:
-        _write(save, source, content, target)
     return target
 
 
