@@ -54,7 +54,6 @@ class Table:
         fold: Whether long texts are folded. Otherwise, their end is cut; other values are never cut.
         even: Columns of numbers to write with the same number of decimals in all rows.
         first: The important columns, in this order; `fitted` leaves out all other columns first.
-        least: Column -> its minimum width, for rows that follow later.
         best: The indexes of the rows to emphasize.
         bars: Column of numbers -> the number with an empty bar, and the number with a full bar.
     """
@@ -68,7 +67,6 @@ class Table:
         fold: bool = False,
         even: Collection[str] = (),
         first: Sequence[str] = (),
-        least: Mapping[str, int] | None = None,
         best: Collection[int] = (),
         bars: Mapping[str, tuple[float, float]] | None = None,
     ) -> None:
@@ -86,7 +84,6 @@ class Table:
                     row[index] = number or row[index]
         self._fold, self._best = fold, frozenset(best)
         self._first = [heads.index(name) for name in dict.fromkeys(first) if name in heads]
-        self._least = [(least or {}).get(name, 0) for name in heads]
         self._bars = {heads.index(name): ends for name, ends in (bars or {}).items() if name in heads}
         self._status = heads.index(_STATUS) if _STATUS in heads else -1
 
@@ -119,9 +116,7 @@ class Table:
             return list(map(Text, self.lines())), []
         cells = [[" ".join(filter(None, pair)) for pair in self._signed(row)] for row in self._rows]
         is_text = [self._fold or (left and index != self._status) for index, left in enumerate(self._is_left)]
-        rooms = [
-            max([least, *(cell_len(row[index]) for row in cells)]) for index, least in enumerate(self._least)
-        ]
+        rooms = [max([0, *(cell_len(row[index]) for row in cells)]) for index in range(len(self._names))]
         rooms = [min(room, _LEAST_TEXT) if text else room for room, text in zip(rooms, is_text, strict=True)]
         folded = [_folded(name, room) for name, room in zip(self._names, rooms, strict=True)]
         for heads in (self._names, folded):

@@ -43,9 +43,10 @@ def announce(loop: Loop, first: Plan) -> None:
     counts = [counted(len(first.runs) + more, "run"), f"{len(first.due) + more:,} to execute{begun}"]
     counts += [f"{number:,} {words}" for words, number in numbers.items() if number]
     say(f"{path}: {', '.join(counts)}")
-    for rule in filter(None, (loop.search, loop.pruner)):
-        if sentence := rule.introduction():
-            say(sentence)
+    of_search = loop.search.introduction() if loop.search else ""
+    of_pruner = loop.pruner.introduction() if loop.pruner else ""
+    for sentence in filter(None, (of_search, of_pruner)):
+        say(sentence)
     if not first.due and not more:
         return
     for reason, count in missing.items():

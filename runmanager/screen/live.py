@@ -1,6 +1,5 @@
 """The live display of a grid: rows and a progress bar in a terminal or a notebook, plain lines elsewhere."""
 
-import contextlib
 import logging
 import sys
 import threading
@@ -316,11 +315,7 @@ class GridProgress(Display):
     def flush(self) -> None:
         """Print all queued lines."""
         with self._printing:
-            lines: list[str] = []
-            with contextlib.suppress(IndexError):
-                while True:
-                    lines.append(self._lines.popleft())
-            if lines:
+            if lines := [self._lines.popleft() for _ in range(len(self._lines))]:
                 self._screen.print(lines)
 
     def _drawing(self, width: int, height: int) -> list[Text]:

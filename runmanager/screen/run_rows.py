@@ -72,13 +72,15 @@ class RunColumns:
         goals, others = self.metrics[: self.num_goals], self.metrics[self.num_goals :]
         names = [COUNT, RUN, *axes, *[DEVICE] * self.has_device, EPOCH, DURATION, *self.metrics]
         first = [COUNT, RUN, EPOCH, *axes[:1], *goals, DURATION, *axes[1:_NUM_FIRST_AXES]]
-        widths = dict(self._widths)
+        widths = self._widths | {name: max(self._widths.get(name, 0), _METRIC) for name in self.metrics}
         drawn, left_out = Table(
             names,
-            [[cells.get(name, "") for name in names] for cells in map(self._cells, rows)],
+            [
+                [f"{cells.get(name, ''):<{widths.get(name, 0)}}" for name in names]
+                for cells in map(self._cells, rows)
+            ],
             right=[name for name in names if name not in (COUNT, DEVICE, *self._texts)],
             first=[*first, DEVICE, *axes[_NUM_FIRST_AXES:], *others],
-            least=widths | {name: max(widths.get(name, 0), _METRIC) for name in self.metrics},
         ).fitted(width)
         lines = [line.plain for line in drawn]
         headings = lines[: len(lines) - len(rows)]

@@ -351,7 +351,7 @@ LONG = "validation_accuracy_of_the_second_head_at_the_largest_scale_xyz"
 
 
 def test_a_long_name_of_a_metric_hides_no_number(tmp_path):
-    pictures = []
+    pictures: list[str] = []
 
     def train(run, manager):
         with manager.run(run):
@@ -359,25 +359,25 @@ def test_a_long_name_of_a_metric_hides_no_number(tmp_path):
                 manager.track(**{LONG: run.lr})
                 end = time.monotonic() + 20
                 while run.lr == 0.2 and time.monotonic() < end and "best so far" not in "".join(pictures):
-                    pictures[:] = screen.lines
+                    pictures[:] = running.lines
                     time.sleep(0.01)
 
-    with terminal(80) as screen:
+    with terminal(80) as running:
         options = {**QUIET, "display": True, "goal": f"max:{LONG}"}
         run_grid({"lr": [0.1, 0.2]}, train, experiment="e", root=tmp_path, **options)
 
     assert re.search(r"best so far +validation_acc\S+ 0\.1000 · run 1", "\n".join(pictures))
-    row = next(index for index, line in enumerate(screen.lines) if line.startswith("✓ 1/2"))
-    begin = next(index for index, line in enumerate(screen.lines) if "validation" in line)
+    row = next(index for index, line in enumerate(running.lines) if line.startswith("✓ 1/2"))
+    begin = next(index for index, line in enumerate(running.lines) if "validation" in line)
     assert row - begin <= 4
-    assert "0.1000" in screen.lines[row]
+    assert "0.1000" in running.lines[row]
 
 
 def test_a_handler_of_standard_output_does_not_repeat_what_the_screen_shows(tmp_path):
     """Hydra configures logging in this way."""
     file = io.StringIO()
     with terminal(80) as screen:
-        handlers = [logging.StreamHandler(sys.stdout), logging.StreamHandler(file)]
+        handlers: list[logging.Handler] = [logging.StreamHandler(sys.stdout), logging.StreamHandler(file)]
         logger = logging.getLogger()
         level = logger.level
         logger.setLevel("INFO")
