@@ -85,7 +85,7 @@ const views = (() => {
     if (rows.length) parts.push(table("Runs that differ in one hyperparameter", ["run", "difference", data.metric, "gap"], rows));
     if (view && data.homes) {
       const facts = { ...view.facts };
-      for (const each of ["epochs", "attempts", "folder"]) facts[each] = page.columns.get(each)[run];
+      for (const each of ["epochs", "attempts", "folder"].filter((key) => page.columns.has(key))) facts[each] = page.columns.get(each)[run];
       parts.push(part("How it was executed", list(Object.entries(facts))));
     } else if (!view) parts.push(element("p", { class: "note" }, `This page has everything of the best ${Object.keys(data.views).length} runs. Of this one:`));
     return [...parts, data.homes ? command(`show ${page.folder(run)}`) : ""];
