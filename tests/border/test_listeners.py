@@ -185,9 +185,8 @@ def test_one_that_may_stop_runs_stops_each_after_its_first_epoch(name, where, tm
     if name == "ray":
         request.getfixturevalue("local_ray")
 
-    outcome = start(tmp_path, name, listener(Stopping, where, may_stop=True))
+    start(tmp_path, name, listener(Stopping, where, may_stop=True))
 
-    assert "Stopping" in str(outcome.panel)
     runs = load_runs(tmp_path)
     assert runs["status"].tolist() == ["pruned"] * 3
     assert runs["error"].str.contains("enough").all()
