@@ -121,11 +121,11 @@ __all__ = sorted([*_HOME, "__version__"])  # noqa: PLE0605 - a list of names, as
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
-        from runmanager.core.values import closest
+        from runmanager.core.wording import did_you_mean
 
-        close = "" if name.startswith("__") else closest(name, _HOME)
-        hint = f"; did you mean {close!r}?" if close else ""
-        raise AttributeError(f"module 'runmanager' has no attribute {name!r}{hint}")
+        raise AttributeError(
+            f"module 'runmanager' has no attribute {name!r}; {did_you_mean(name, _HOME, 'it has')}"
+        )
     value = getattr(importlib.import_module(f"runmanager.{_HOME[name]}"), name)
     globals()[name] = value
     return value

@@ -31,6 +31,8 @@ HARD = "\N{NO-BREAK SPACE}"
 _STATUS = "status"
 _BAR = "rgba(84, 137, 214, 0.32)"  # text on this color is readable on white and on black pages
 _CELL = "white-space: nowrap; max-width: 26em; overflow: hidden; text-overflow: ellipsis"
+# what pandas does not escape, although LaTeX's default fonts have other glyphs there
+_LATEX = str.maketrans({"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}"})
 _SIGNS = {str(status): status.sign for status in Status}
 _COLORS = {
     "✓": ("green", "#2e9e4f"),
@@ -204,7 +206,7 @@ class Table:
         style = style.format(escape="latex").format_index(escape="latex", axis="columns")
         style.set_properties(subset=(sorted(self._best), slice(None)), textbf="--rwrap")
         sides = "".join("l" if is_left else "r" for is_left in self._is_left)
-        return str(style.to_latex(hrules=True, column_format=sides)).rstrip()
+        return str(style.to_latex(hrules=True, column_format=sides)).rstrip().translate(_LATEX)
 
     def _signed(self, row: Sequence[str]) -> list[tuple[str, str]]:
         """Return the sign and the text of each cell; only a status has a sign."""

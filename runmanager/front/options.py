@@ -3,9 +3,12 @@
 
 import inspect
 import os
+import sys
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runmanager.core.contracts import Executor, Listener
@@ -17,7 +20,7 @@ from runmanager.core.task import arguments_of
 from runmanager.core.values import RESERVED, identity
 from runmanager.core.wording import did_you_mean
 from runmanager.devices import ranks
-from runmanager.errors import GridError, Problems, is_count
+from runmanager.errors import GridError, MissingExtraError, Problems, is_count
 from runmanager.executors import EXECUTORS
 from runmanager.executors.inline import InlineExecutor
 from runmanager.search.decide import Decide, repeat_by_repeat, single_axis, with_repeats
@@ -27,6 +30,7 @@ from runmanager.search.optuna_search import OptunaSearch
 from runmanager.search.space import SearchSpace
 from runmanager.tables.notes import check_note
 from runmanager.tensorboard.event_options import TensorBoard
+from runmanager.user_code import caller
 
 if TYPE_CHECKING:
     from optuna.pruners import BasePruner
@@ -189,9 +193,20 @@ class GridOptions:
 
 def check_runs(params: Any, train: Any, options: GridOptions, problems: Problems) -> list[Run]:
     """Return the runs of a grid, with `decide` sorted by repeat; for a search, one sample run per device."""
+    if getattr(getattr(sys.modules.get("torch"), "__spec__", None), "_initializing", False):
+        rule = f"your file {caller()[0]} hides a module of torch or of a package that torch imports"
+        raise MissingExtraError(f"{rule}: give it another name")  # torch may do without the module
     options.check_values(problems)
     with problems.collecting():
         check_experiment(options.root, options.experiment)
+        if ranks.is_main() and not options.plan_only:
+            root = Path(options.root).absolute()
+            folder = next(path for path in (root, *root.parents) if path.exists())
+            try:
+                tempfile.TemporaryFile(dir=folder).close()
+            except OSError as error:
+                rule = f"root={str(options.root)!r} cannot be written ({error.strerror})"
+                problems.append(f"{rule}: give a folder that can")
     runs: list[Run] = []
     with problems.collecting():
         runs += _runs(params, options, problems)

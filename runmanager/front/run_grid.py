@@ -4,7 +4,6 @@ import gzip
 import logging
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, nullcontext, suppress
@@ -30,7 +29,7 @@ from runmanager.core.run import Run
 from runmanager.core.task import RunTask
 from runmanager.core.wording import counted, printable
 from runmanager.devices import ranks
-from runmanager.errors import InvalidArgumentError, MissingExtraError, Problems, StorageError
+from runmanager.errors import Problems, StorageError
 from runmanager.executors import serialize
 from runmanager.executors.output import kept_output
 from runmanager.executors.signals import Stop
@@ -43,7 +42,7 @@ from runmanager.search.optuna_search import OptunaSearch
 from runmanager.tables import results_files
 from runmanager.tensorboard import hparams
 from runmanager.tensorboard.event_options import TensorBoard
-from runmanager.user_code import caller, user_frames
+from runmanager.user_code import user_frames
 
 if TYPE_CHECKING:
     from optuna.pruners import BasePruner
@@ -226,21 +225,6 @@ def run_grid(
     return ended
 
 
-def _check_beginning(root: Path, *, is_written: bool) -> None:
-    """Refuse a call by a module of torch; refuse a root that cannot be written, before torch is imported."""
-    check_beginning()  # validate before data are loaded
-    if getattr(getattr(sys.modules.get("torch"), "__spec__", None), "_initializing", False):
-        rule = f"your file {caller()[0]} hides a module of torch or of a package that torch imports"
-        raise MissingExtraError(f"{rule}: give it another name")  # torch may do without the module
-    if not is_written:
-        return
-    try:
-        tempfile.TemporaryFile(dir=next(path for path in (root, *root.parents) if path.exists())).close()
-    except OSError as error:
-        rule = f"root={str(root)!r} cannot be written ({error.strerror})"
-        raise InvalidArgumentError(f"{rule}: give a folder that can, nothing was started") from error
-
-
 def open_grid(
     params: Any, train: Train, options: GridOptions, closing: ExitStack
 ) -> tuple[Loop, "GridProgress | None", list[str]]:
@@ -251,6 +235,7 @@ def open_grid(
     """
     began = time.monotonic()
     open_closed_streams()
+    check_beginning()  # validate before data are loaded
     problems = Problems()
     numbers = [] if options.only is None else numbers_of(options.only, problems)
     executor = options.make_executor(problems)
@@ -258,7 +243,6 @@ def open_grid(
     stop = Stop() if numbers else closing.enter_context(Stop.on_signals())
     runs = listed = check_runs(params, train, options, problems)
     experiment = Experiment((Path(options.root) / options.experiment).absolute())  # `train` may call chdir()
-    _check_beginning(experiment.path.parent, is_written=ranks.is_main() and not options.plan_only)
     design, notes = experiment.design.updated(check_design(options, listed))
     search = _search_of(options, params, design, experiment.path) if options.search or options.decide else None
     if options.search and search:
