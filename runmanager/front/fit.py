@@ -223,8 +223,9 @@ def _problems_of_values(
 def _check_made(network: nn.Module, optimizer: object, scheduler: object) -> None:
     """Check an optimizer and a scheduler, which functions may have made."""
     if not isinstance(optimizer, Optimizer) or isinstance(optimizer, LBFGS):
-        _refuse({f"fit() makes one step of one optimizer, got {optimizer!r:.60}: else {_OWN_LOOP}": True})
-        return
+        raise InvalidArgumentError(
+            f"fit() makes one step of one optimizer, got {optimizer!r:.60}: else {_OWN_LOOP}"
+        )
     trained = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
     is_of_metric = isinstance(scheduler, ReduceLROnPlateau)
     _refuse({
