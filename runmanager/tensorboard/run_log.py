@@ -240,7 +240,7 @@ class RunLog(RunListener):
                 content = None
                 with contextlib.suppress(Exception):  # fx cannot trace every network: then there is no graph
                     content = graph(network)
-                if content is not None:
+                if content:
                     event_file.write(self._file, Event(wall_time=time.time(), graph_def=content))
             if drawn and self.histogram_every and (record.epoch - 1) % self.histogram_every == 0:
                 self._draw_histograms(step, drawn)
