@@ -102,13 +102,6 @@ def event_files(folder: Path) -> list[Path]:
     return sorted(path for path in paths if path.is_file() and not path.is_symlink())
 
 
-def read_events(path: Path) -> Iterator[Event]:
-    """Read the events of a file up to its end or the first damaged record."""
-    with mapped(path) as content:
-        for _, event in _events(content):
-            yield event
-
-
 @contextlib.contextmanager
 def mapped(path: Path) -> Iterator[bytes | mmap.mmap]:
     """Open an event file of any size for reading."""
@@ -120,7 +113,8 @@ def mapped(path: Path) -> Iterator[bytes | mmap.mmap]:
             yield content
 
 
-def _events(content: bytes | mmap.mmap) -> Iterator[tuple[slice, Event]]:
+def events_in(content: bytes | mmap.mmap) -> Iterator[tuple[slice, Event]]:
+    """Yield the events of a file, with their positions, up to its end or the first damaged record."""
     with contextlib.suppress(ValueError):
         for position in records(content):
             yield position, read_event(content[position])
@@ -128,7 +122,7 @@ def _events(content: bytes | mmap.mmap) -> Iterator[tuple[slice, Event]]:
 
 def read_session(content: bytes | mmap.mmap) -> tuple[slice, Event, SessionStartInfo] | None:
     """Return the first HParams session of a file: position, event and content; or None."""
-    for position, event in itertools.islice(_events(content), _OPENING):
+    for position, event in itertools.islice(events_in(content), _OPENING):
         for value in event.summary.value:
             if value.tag == SESSION:
                 plugin = HParamsPluginData.FromString(value.metadata.plugin_data.content)
@@ -141,7 +135,7 @@ def reopen_session(path: Path) -> None:
     with mapped(path) as content:
         kept = [
             content[position]
-            for position, event in _events(content)
+            for position, event in events_in(content)
             if not any(value.tag in (ERROR, SESSION_END) for value in event.summary.value)
         ]
         size = len(content)
@@ -167,17 +161,13 @@ def records(content: bytes | mmap.mmap) -> Iterator[slice]:
         offset = end
 
 
-def body(record: bytes) -> bytes:
-    """Return the content of a TFRecord."""
-    return record[_HEADER:-_FOOTER]
-
-
 def read_event(record: bytes) -> Event:
     """Read a TFRecord; raise ValueError if its checksum or its content is damaged."""
-    if record[-_FOOTER:] != _checksum(body(record)):
+    body = record[_HEADER:-_FOOTER]
+    if record[-_FOOTER:] != _checksum(body):
         raise ValueError("a checksum differs")
     try:
-        return Event.FromString(body(record))
+        return Event.FromString(body)
     except DecodeError as error:  # the content is not an Event, despite a valid checksum
         raise ValueError("not an event") from error
 

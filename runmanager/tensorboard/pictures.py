@@ -25,6 +25,7 @@ _LONGEST = 24  # maximum number of characters of a class's name
 _LARGE, _SMALL, _MARGIN = 28, 12, 8  # pixels
 _OUTLINE = 136  # a level of grey
 _COPIES = 64  # number of copies of the counts, as atomic additions to one cell wait for each other
+_GREYS = [round(grey / 17) * 17 for grey in range(256)]  # 16 greys keep the file small
 _DARK = 0.5  # shade of a cell above which its number is white
 
 
@@ -158,7 +159,7 @@ def draw(rows: Sequence[Sequence[int]], names: Sequence[str]) -> Summary.Image:
         ink = 255 if shades[truth, guess] > _DARK else 0
         center = (left + (guess + 0.5) * cell, top + (truth + 0.5) * cell)
         drawing.text(center, str(counts[truth, guess]), fill=ink, font=font, anchor="mm")
-    return _encoded(np.asarray(canvas), "HW")
+    return _encoded(np.asarray(canvas.point(_GREYS)), "HW")
 
 
 def _label(name: str, font: Any) -> Image.Image:

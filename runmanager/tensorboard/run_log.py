@@ -28,10 +28,9 @@ from torch import fx, nn
 from torch.utils.hooks import RemovableHandle
 from torch.utils.tensorboard.summary import custom_scalars
 
-from runmanager.answers.usual_goals import assumption
 from runmanager.core import files
 from runmanager.core.contracts import Block, Boards, RunListener
-from runmanager.core.experiment import Experiment, RunFolder
+from runmanager.core.experiment import RunFolder
 from runmanager.core.goal import Goal, default_goal, goal_of_kept, x_of, x_value
 from runmanager.core.outcome import EpochRecord, Outcome, Status
 from runmanager.core.values import text
@@ -161,8 +160,7 @@ class RunLog(RunListener):
                 params = self.folder.params
                 details = {"goal": str(self.goal)} if self.goal else {}
                 if names := form.get("repeats"):
-                    is_assumed = Experiment(experiment).design.repeats is None
-                    details["repeats"] = assumption(names) if is_assumed else ", ".join(names)
+                    details["repeats"] = ", ".join(names)
                 details |= {name: facts[name] for name in _FACTS if name in facts and name not in params}
                 rows = [*params.items(), *details.items(), *facts.get("versions", {}).items()]
                 table = "| setting | value |\n|---|---|"
@@ -352,8 +350,9 @@ def _continued(earlier: list[Path], steps: list[int], last_step: int) -> tuple[i
     written: list[int] = []  # the steps of the epochs
     for path in earlier:
         event_file.reopen_session(path)
-        for event in event_file.read_events(path):
-            written += [event.step for value in event.summary.value if value.tag == hparams.EPOCH]
+        with event_file.mapped(path) as content:
+            for _, event in event_file.events_in(content):
+                written += [event.step for value in event.summary.value if value.tag == hparams.EPOCH]
     if written[: len(steps)] != steps[: len(written)]:  # an epoch is lost: all are written again
         return 0, 0
     if len(written) > len(steps):  # the last epochs are executed again

@@ -173,7 +173,7 @@ def described(document: dict[str, Any], dice: random.Random) -> bytes:
 
 def events(content: bytes, dice: random.Random) -> bytes:
     """Change records of an event file, and give each the right checksums."""
-    records = [event_file.body(content[position]) for position in event_file.records(content)]
+    records = [content[position][12:-4] for position in event_file.records(content)]
     for _ in range(dice.choice([1, 1, 2, 5])):
         index = dice.randrange(len(records))
         records[index : index + dice.randrange(2)] = [_event(records[index], dice)]
