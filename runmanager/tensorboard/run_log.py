@@ -264,7 +264,7 @@ class RunLog(RunListener):
                         with contextlib.suppress(OSError):
                             end = files.read_end(self.folder.path / files.ERROR_LOG, _LONGEST)
                             cause += "\n\n" + end.decode("utf-8", "replace").rstrip()
-                    self._write(outcome.epochs, {event_file.ERROR: textwrap.indent(cause, "    ", str)})
+                    self._write(outcome.epochs, {event_file.ERROR: textwrap.indent(cause, "    ", bool)})
                 is_completed = outcome.status is Status.COMPLETED
                 status = api_pb2.STATUS_SUCCESS if is_completed else api_pb2.STATUS_FAILURE
                 info = SessionEndInfo(status=status, end_time_secs=time.time())
