@@ -22,7 +22,7 @@ from pandas.api.types import is_integer_dtype
 from runmanager.answers.finding import Finding, with_sentence
 from runmanager.answers.sampled import is_missing
 from runmanager.answers.usual_goals import assumption
-from runmanager.core.experiment import SEEDS
+from runmanager.core.experiment import SEEDS, varying
 from runmanager.core.goal import KEPT, Goal, default_goal, parse_goal
 from runmanager.core.outcome import Status
 from runmanager.core.values import COLUMNS, key_of
@@ -207,7 +207,10 @@ class Ranking:
     def varying(self) -> list[str]:
         """The hyperparameters that vary between settings, and that settings with a value have."""
         ranked = [setting.params for setting in self.settings or self.others]
-        names = ranked[0] if ranked else ()
+        names = [*ranked[0]] if ranked else []
+        ended = [setting.params for setting in self.all_settings if setting.number or setting.lost]
+        if "device" in names and "device" not in varying(ended):  # the other devices are not on this machine
+            names.remove("device")
         return [n for n in names if any(each[n] is None or not is_missing(each[n]) for each in ranked)]
 
     @cached_property

@@ -255,7 +255,7 @@ def test_the_best_run_is_named_with_every_axis_that_varies_in_the_grid():
 
     findings = answers_of(runs, "max:accuracy")
 
-    assert findings.headline == "Run 1 (lr=0.1 width=8 device=cpu) is best: accuracy 0.9"
+    assert findings.headline == "Run 1 (lr=0.1 width=8) is best: accuracy 0.9"
 
 
 def test_pruned_runs_are_sorted_by_their_metric_below_completed_ones():

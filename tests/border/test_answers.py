@@ -140,6 +140,20 @@ def test_none_is_named_as_the_value_of_the_best_setting_where_the_other_value_fa
     assert "clip=None has f1" in command("list", tmp_path / "e").err
 
 
+@pytest.mark.parametrize(("status", "is_named"), [("unavailable", False), ("failed", True)])
+def test_a_device_on_which_no_run_ended_names_no_setting(status, is_named):
+    rows = [
+        {"lr": lr, "device": device, "f1": lr if device == "cpu" else math.nan,
+         "status": "completed" if device == "cpu" else status}
+        for lr in (0.1, 0.2) for device in ("cpu", "cuda")
+    ]  # fmt: skip
+
+    caption = show(table(rows, ["lr", "device"], ())).caption
+
+    assert "lr=0.2" in caption
+    assert ("device=cpu" in caption) == is_named
+
+
 def test_statuses_of_other_tools_are_understood():
     rows = [{"params.lr": lr, "metrics.f1": lr, "status": status}
             for lr, status in ((0.1, "FINISHED"), (0.2, "FAILED"), (0.3, "RUNNING"))]  # fmt: skip
