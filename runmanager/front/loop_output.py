@@ -1,35 +1,38 @@
-"""The output of a loop without a grid: a line per epoch, the tutorial's table, and results.csv."""
+"""What a loop without a grid gets beside its runs: lines, tables, and the end of runs open at the exit."""
 
+import atexit
 import json
+import os
+import sys
+import warnings
 import weakref
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runmanager.core import files
-from runmanager.core.outcome import LEADING
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 from rich.text import Text
 
+from runmanager.core import files
 from runmanager.core.contracts import RunListener
+from runmanager.core.experiment import RunFolder
 from runmanager.core.goal import Goal
-from runmanager.core.manager import Manager
-from runmanager.core.open_run import OpenRun
-from runmanager.core.outcome import EpochRecord, Outcome, Status
-from runmanager.core.state import read_experiment
+from runmanager.core.manager import LEFT_OPEN, Manager
+from runmanager.core.outcome import LEADING, EpochRecord, Outcome, Status
+from runmanager.core.state import end_if_running, read_experiment, read_run
 from runmanager.core.values import text
-from runmanager.core.wording import printable
+from runmanager.core.wording import counted, printable
 from runmanager.devices import ranks
 from runmanager.devices.torch_devices import process_state
 from runmanager.drawing.console import choose_screen
-from runmanager.errors import warn
-from runmanager.front import at_exit
+from runmanager.errors import RunsWarning, StorageError, warn
 from runmanager.tables.cells import durations, join, steady
 from runmanager.tables.results_files import write_results
 from runmanager.tables.steps import missing_goal
+from runmanager.user_code import caller
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # The widths of most values and durations; shorter ones are padded, so that the lines of a run are aligned.
 _VALUE = len("0.0000")
@@ -37,46 +40,50 @@ _TIME = len("0.250 s")
 
 
 class LoopOutput(RunListener):
-    """Shows the lines and tables of a loop, writes its results.csv, and ends runs that are open at the exit.
+    """Shows the lines and tables of a loop, writes its results.csv, and ends a run that is open at the exit.
 
     Args:
-        manager: A weak reference to the manager, which has this listener.
+        manager: The manager, which has this listener.
         goal: The user's goal.
         show: False shows nothing.
     """
 
-    def __init__(self, manager: "weakref.ref[Manager]", goal: Goal | None, *, show: bool) -> None:
-        self._manager_of, self._goal = manager, goal
-        self._screen = choose_screen(show=show)
-        # the last run, and the settings of the process when it began and when it ended
-        self._last, self._begin = "", process_state()
-        self._end = self._begin
+    _folder: RunFolder  # of the last run
 
-    def _opened(self) -> tuple[Manager, OpenRun]:
+    def __init__(self, manager: Manager, goal: Goal | None, *, show: bool) -> None:
+        # a weak reference, so that a manager without references and its network are freed at once
+        self._manager_of, self._goal = weakref.ref(manager), goal
+        self._screen = choose_screen(show=show)
+        # the settings of the process when the last run began and when it ended
+        self._begin = self._end = process_state()
+
+    def _manager(self) -> Manager:
         manager = self._manager_of()
         assert manager
-        assert manager._current
-        return manager, manager._current
+        return manager
 
     def run_began(self, run: Any, network: Any, loader: Any) -> None:
         """Register the run for the exit of the program; warn of settings that the earlier run left changed."""
-        manager, opened = self._opened()
-        at_exit.watch(manager)
-        now, current = process_state(), f"run {opened.folder.number}"
+        opened, now = self._manager()._open_run("begin_run()"), process_state()
         # a loop may set torch for each of its runs: these settings change again before the next run begins
-        names = [name for name in now if self._end[name] != self._begin[name] != now[name]]
-        if names:
+        if names := [name for name in now if self._end[name] != self._begin[name] != now[name]]:
             warn(
-                f"{self._last} left settings of this process changed, and {current} begins with them: "
-                f"{', '.join(names)}; restore them at its end, or use run_grid with executor='lanes'"
+                f"run {self._folder.number} left settings of this process changed, and run "
+                f"{opened.folder.number} begins with them: {', '.join(names)}; restore them at its end, or use "
+                "run_grid with executor='lanes'"
             )
-        self._last, self._begin, self._end = current, now, now
+        self._begin = self._end = now
+        self._folder, self._attempt, self._begun_at = opened.folder, opened.attempt, caller()
+        # an uncaught exception may have come before, as in a failed test or at a prompt
+        self._process, self._had_error = os.getpid(), _uncaught() is not None
+        atexit.unregister(self.end_at_exit)
+        atexit.register(self.end_at_exit)  # the handler is registered last, so that it is called first
 
     def epoch_ended(self, record: EpochRecord, network: Any) -> None:
         """Show the line or the table for an epoch."""
         if ranks.is_main():
-            manager, opened = self._opened()
-            folder, num_epochs = opened.folder, opened.num_epochs
+            manager, folder = self._manager(), self._folder
+            num_epochs = manager._open_run("end_epoch()").num_epochs
             self._screen.epoch_ended(
                 lambda: table_of(manager.run_data),
                 lambda width: epoch_line(folder.number, folder.params, record, num_epochs, width, self._goal),
@@ -84,18 +91,51 @@ class LoopOutput(RunListener):
 
     def run_ended(self, outcome: Outcome) -> None:
         """Write the tables, and show the results."""
-        manager, opened = self._opened()
-        at_exit.forget(manager)
+        manager, path = self._manager(), self._folder.path.parent
+        atexit.unregister(self.end_at_exit)
         self._end = process_state()
         if not ranks.is_main():
             return
-        path = opened.folder.path.parent
         write_results(read_experiment(path), path)
         if self._screen.is_shown:
             self._screen.run_ended(table_of(manager.run_data))
         is_first = manager.run_count == 1 and outcome.status is Status.COMPLETED
-        if is_first and self._goal and (sentence := missing_goal([self._goal], opened.folder)):
+        if is_first and self._goal and (sentence := missing_goal([self._goal], self._folder)):
             warn(sentence)
+
+    def end_at_exit(self) -> None:
+        """End the open run when the program exits, by the exception that ends the program if there is one."""
+        atexit.unregister(self.end_at_exit)
+        manager, experiment = self._manager_of(), self._folder.path.parent
+        has_ended = manager is not None and not manager._is_open  # the disk was full
+        is_ours = self._process == os.getpid() and ranks.is_main()
+        if has_ended or not is_ours or not self._folder.path.exists():  # a temporary folder may be removed
+            return
+        ipython = sys.modules.get("IPython")
+        # at a prompt, an exception ends a line or a cell, not the program
+        is_prompt = hasattr(sys, "ps1") or (ipython is not None and ipython.get_ipython() is not None)
+        error = None if self._had_error or is_prompt else _uncaught()
+        with suppress(StorageError):
+            if manager and error:
+                manager._end_by(error, manager.run_params)
+                return
+            if manager:
+                manager._end_left_open()
+            else:  # it was garbage-collected
+                end_if_running(self._folder, self._attempt, LEFT_OPEN)
+                write_results(read_experiment(experiment), experiment)
+            state = read_run(self._folder)
+            problem = (
+                f"run {self._folder.number} was not ended: it is recorded as {state.status}, with "
+                f"{counted(len(state.epochs), 'epoch')} in {files.for_people(experiment / files.RESULTS_CSV)}; "
+                "call end_run() after its last epoch"
+            )
+            warnings.warn_explicit(problem, RunsWarning, *self._begun_at)
+
+
+def _uncaught() -> BaseException | None:
+    """Return the uncaught exception that ends the program, None without one."""
+    return getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
 
 
 def epoch_line(

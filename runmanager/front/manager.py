@@ -1,7 +1,6 @@
 """RunManager: the manager of runs with what a loop of a user sees: tables, TensorBoard, lines on a screen."""
 
 import random
-import weakref
 from collections.abc import Iterable, Iterator
 from functools import partial
 from os import PathLike
@@ -107,8 +106,7 @@ class RunManager(Manager):
         problems.raise_if_any(InvalidArgumentError)
         x_axis = tensorboard.x_axis if isinstance(tensorboard, TensorBoard) else None
         design = Design(None if goal is None else parse_goal(goal), x_axis=x_axis)
-        # a weak reference, so that a manager without references is freed at once
-        output = LoopOutput(weakref.ref(self), design.goal, show=display is not False)
+        output = LoopOutput(self, design.goal, show=display is not False)
         boards = None
         if tensorboard:
             from runmanager.tensorboard.run_log import boards_of

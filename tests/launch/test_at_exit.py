@@ -9,7 +9,6 @@ from runmanager import RunManager, RunsWarning, load_runs
 from runmanager.core import files
 from runmanager.core.manager import LEFT_OPEN
 from runmanager.errors import StorageError
-from runmanager.front import at_exit
 from tests.locations import line_with
 
 START = """
@@ -176,11 +175,6 @@ def test_nothing_is_said_where_there_is_nothing_to_do(execute, tmp_path):
     assert load_runs(tmp_path / "runs")["status"].tolist() == ["completed"] * 4
 
 
-@pytest.fixture(autouse=True)
-def _no_runs_of_other_tests(monkeypatch):
-    monkeypatch.setattr(at_exit, "_watched", [])
-
-
 @pytest.fixture
 def manager(tmp_path):
     return RunManager("exp", tmp_path / "runs", tensorboard=False, display=False)
@@ -193,6 +187,11 @@ def train(manager, num_epochs=1, lr=0.1):
         manager.end_epoch()
 
 
+def end(manager):
+    """End the program."""
+    manager._context.listeners[0].end_at_exit()
+
+
 def uncaught(monkeypatch, error):
     """Let this be the exception that ends the program."""
     monkeypatch.setattr(sys, "last_value", error, raising=False)
@@ -203,7 +202,7 @@ def test_an_exception_that_nothing_caught_is_the_runs(manager, tmp_path, monkeyp
     train(manager, 2)
     monkeypatch.setattr(sys, name, ValueError("no"), raising=False)
 
-    at_exit._end_open_runs()
+    end(manager)
 
     assert ended(tmp_path) == [("failed", 2, "ValueError: no")]
 
@@ -214,7 +213,7 @@ def test_an_exception_at_a_prompt_does_not_fail_the_run(manager, tmp_path, monke
     monkeypatch.setattr(sys, "ps1", "> ", raising=False)
 
     with pytest.warns(RunsWarning, match=message(1, 1)):
-        at_exit._end_open_runs()
+        end(manager)
 
     assert ended(tmp_path) == [("interrupted", 1, LEFT_OPEN)]
 
@@ -224,8 +223,7 @@ def test_an_earlier_exception_that_did_not_end_the_program_is_not_the_runs(manag
     train(manager)
 
     with pytest.warns(RunsWarning, match=message(1, 1)):
-        at_exit._end_open_runs()
-    at_exit._end_open_runs()  # is told once
+        end(manager)
 
     assert ended(tmp_path) == [("interrupted", 1, LEFT_OPEN)]
 
@@ -234,7 +232,7 @@ def test_a_full_disk_interrupts_the_run(manager, tmp_path, monkeypatch):
     train(manager)
     uncaught(monkeypatch, StorageError(28, "no space"))
 
-    at_exit._end_open_runs()
+    end(manager)
 
     assert ended(tmp_path) == [("interrupted", 1, "interrupted")]
 
@@ -248,7 +246,7 @@ def test_the_run_that_is_open_is_named_from_another_folder(manager, tmp_path, mo
     monkeypatch.chdir(tmp_path / "x")
 
     with pytest.warns(RunsWarning, match=message(2, 1)):
-        at_exit._end_open_runs()
+        end(manager)
 
     assert ended(tmp_path) == [("completed", 0, ""), ("interrupted", 1, LEFT_OPEN)]
     assert num_rows(tmp_path) == 1
@@ -260,18 +258,6 @@ def test_a_run_that_diverged_stays_so(manager, tmp_path):
         manager.track_loss(float("nan"), 1)
 
     with pytest.warns(RunsWarning, match=message(1, 1, "diverged")):
-        at_exit._end_open_runs()
+        end(manager)
 
     assert ended(tmp_path) == [("diverged", 1, "loss became nan in epoch 1, step 1")]
-
-
-def test_runs_of_several_managers_are_ended_before_a_warning_becomes_an_error(manager, tmp_path):
-    train(manager)
-    train(other := RunManager("exp", tmp_path / "runs", tensorboard=False, display=False), lr=0.2)
-
-    with pytest.raises(RunsWarning, match=message(1, 1)):  # pytest makes errors of warnings
-        at_exit._end_open_runs()
-
-    assert [status for status, *_ in ended(tmp_path)] == ["interrupted", "interrupted"]
-    assert num_rows(tmp_path) == 2
-    assert other.outcome
