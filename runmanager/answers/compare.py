@@ -22,6 +22,7 @@ from runmanager.answers.ranking import (
 )
 from runmanager.answers.sampled import is_sampled
 from runmanager.answers.sentences import statuses_in_words
+from runmanager.answers.verdict_sentence import losses
 from runmanager.core.values import key_of, text
 from runmanager.core.wording import counted, printable
 from runmanager.errors import InvalidArgumentError
@@ -102,7 +103,7 @@ def compare(
     ranking = ranking_of(runs, goal, repeats, axis)  # the compared axis is no repeat axis
     if axis is None:
         return _against(runs, base or {}, ranking)
-    pairs, summary = paired(runs, axis, ranking)
+    pairs, summary = _paired(runs, axis, ranking)
     fact = f"no two completed runs differ in {printable(axis)} alone"
     if pairs.empty:
         if axis != "experiment" and any(is_sampled(runs[name].tolist()) for name in axes_of(runs)):
@@ -112,7 +113,7 @@ def compare(
 
 
 @np.errstate(over="ignore", invalid="ignore")  # the mean of huge numbers may overflow to infinity or NaN
-def paired(runs: pd.DataFrame, axis: str, ranking: Ranking) -> tuple[pd.DataFrame, list[str]]:
+def _paired(runs: pd.DataFrame, axis: str, ranking: Ranking) -> tuple[pd.DataFrame, list[str]]:
     """Return a row per setting in which two values of an axis have results, and what the rows show together."""
     metric, sign = ranking.goal.metric, ranking.goal.sign
     contest = Contest(runs, ranking, axis)
@@ -189,17 +190,12 @@ def _against(runs: pd.DataFrame, base: Mapping[str, Any], ranking: Ranking) -> F
         "low": [math.nan, *(lead.low for lead in each)],
         "high": [math.nan, *(lead.high for lead in each)],
     }
-    lost = [
-        f"{ranking.name(setting)} has {setting.number} of {setting.total} {unit}s"
-        for setting in settings
-        if setting.lost
-    ]
     return with_sentence(
         rivals_table([setting.params for setting in settings], computed),
         f"{metric} of each setting against {label(dict(base))}, paired by {unit}",
         "the 95 % intervals hold together, however often one looks",
         f"an interval needs {least} {unit}s" if any(lead.n < least for lead in each) else "",
-        *lost,
+        *losses(contest),
     )
 
 

@@ -1,11 +1,10 @@
 """The differences between two experiments or runs: notes, parameters, versions, commit, code, data, metrics."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from runmanager.answers.compare import paired
 from runmanager.answers.ranking import goal_named, ranking_of
 from runmanager.answers.sentences import statuses_in_words
 from runmanager.checks.changed import changes_between
@@ -13,9 +12,8 @@ from runmanager.checks.kept_source import changed_lines, read_source
 from runmanager.core.experiment import Experiment
 from runmanager.core.state import RunResult
 from runmanager.core.values import text
-from runmanager.core.wording import counted, listed, printable
+from runmanager.core.wording import listed, printable
 from runmanager.errors import InvalidArgumentError
-from runmanager.tables.cells import cell, join
 from runmanager.tables.columns import runs_table
 from runmanager.tables.loading import read_results, warn_of
 
@@ -71,7 +69,8 @@ def _described(runs: Side, *, is_run: bool) -> dict[tuple[str, str], Any]:
     }
     for what, each in contents.items():
         for name in dict.fromkeys(name for content in each for name in content):
-            described[what, str(name)] = _values(content[name] for content in each if name in content)
+            values = (content[name] for content in each if name in content)
+            described[what, str(name)] = tuple(dict.fromkeys(map(text, values)))
     described["status", "runs"] = statuses_in_words(run.status for run in runs)
     if is_run:
         (run,) = runs
@@ -105,40 +104,23 @@ def _code(sides: Sequence[Side]) -> list[Row]:
 
 
 def _goal(named: Sequence[tuple[str, Side]]) -> list[Row]:
-    """Compare two experiments by the goal: their leading settings, and the settings that both have."""
-    each = [runs_table({name: runs}) for name, runs in named]
-    goals = [goal_named(runs) for runs in each]
+    """Compare the leading settings of two experiments by the goal."""
+    tables = [runs_table({name: runs}) for name, runs in named]
+    goals = [goal_named(runs) for runs in tables]
     goal = goals[1] or goals[0]
     # a goal may name a column of text, such as a hyperparameter
-    if goal is None or any(goal.metric not in runs or runs[goal.metric].dtype != "float64" for runs in each):
+    if goal is None or any(goal.metric not in runs or runs[goal.metric].dtype != "float64" for runs in tables):
         return []
     own = [None if mine == goal else str(goal) for mine in goals]  # None selects all goals of the experiment
-    best = [ranking_of(runs, given).settings[:1] for runs, given in zip(each, own, strict=True)]
+    best = [ranking_of(runs, given).settings[:1] for runs, given in zip(tables, own, strict=True)]
     before, now = (settings[0].mean if settings else math.nan for settings in best)
-    rows = [_row("metric", f"{goal.metric}, leading setting", before, now)] if before != now else []
-    sides = [runs for _, runs in named]
-    if sides[0][0].folder.path.parent == sides[1][0].folder.path.parent:
-        return rows
-    both = runs_table(dict(zip(("first", "second"), sides, strict=True)))
-    pairs, summary = paired(both, "experiment", ranking_of(both, str(goal)))
-    if not pairs.empty:
-        means = (float(pairs[name].mean()) for name in ("first", "second"))
-        row = _row("metric", f"{goal.metric}, mean of {counted(len(pairs), 'pair')}", *means)
-        rows.append({**row, "note": join(summary)})
-    return rows
+    return [_row("metric", f"{goal.metric}, leading setting", before, now)] if before != now else []
 
 
-def _row(what: str, name: str, first: Any, second: Any) -> Row:
+def _row(what: str, name: str, *sides: Any) -> Row:
+    first, second = (listed(side, _MOST_VALUES) if isinstance(side, tuple) else side for side in sides)
     row = {"what": what, "name": printable(name), "first": first, "second": second}
     return {**row, "difference": second - first} if isinstance(first, float) else row
-
-
-def _values(values: Iterable[Any]) -> str:
-    by_text = {text(value): value for value in values}
-    numbers = [value for value in by_text.values() if type(value) in (int, float) and value == value]  # noqa: PLR0124
-    if len(numbers) == len(by_text) > _MOST_VALUES:
-        return f"{cell(min(numbers))} to {cell(max(numbers))} ({len(numbers)} values)"
-    return listed(by_text, _MOST_VALUES)
 
 
 def _one_line(note: str | None) -> str:

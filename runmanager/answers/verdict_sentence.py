@@ -8,7 +8,7 @@ from runmanager.answers.evidence import Lead, fewest, needed
 from runmanager.answers.luck import luck_of
 from runmanager.answers.ranking import LOST
 from runmanager.core.wording import counted, listed
-from runmanager.tables.cells import all_of, cell
+from runmanager.tables.cells import cell
 
 _SHARE = 3  # the rounding step of a number is at most a third of half its interval
 _ENOUGH = 3  # minimum number of repeats for an estimate of further repeats
@@ -33,7 +33,7 @@ def sentence_of(contest: Contest) -> str:
 def clauses(contest: Contest) -> list[str]:
     """Write the decision, what is open, and what was lost; this reads the journals of the first two rivals."""
     if not contest.leads:
-        return [f"undecided: there are no two {contest.noun} to compare", *_losses(contest)]
+        return [f"undecided: there are no two {contest.noun} to compare", *losses(contest)]
     best, following, *_ = contest.positions
     name, worse = contest.names[best], contest.in_state(WORSE)
     if contest.outcome == UNDECIDED:
@@ -51,7 +51,7 @@ def clauses(contest: Contest) -> list[str]:
     if worse:
         texts.append(f"{name} is better than {_others(contest, worse)}")
     luck = luck_of(contest.runs, contest.metric, contest.rivals, best, following)
-    return [*texts, *filter(None, [luck]), *_losses(contest)]
+    return [*texts, *filter(None, [luck]), *losses(contest)]
 
 
 def standing(contest: Contest) -> list[str]:
@@ -94,15 +94,15 @@ def _others(contest: Contest, rivals: Sequence[int]) -> str:
     return contest.names[rivals[0]] if len(rivals) == 1 else f"{len(rivals)} others"
 
 
-def _losses(contest: Contest) -> list[str]:
+def losses(contest: Contest) -> list[str]:
     """Say which rivals lost repeats, and why, and which rivals cannot be compared."""
     unit, texts = "run" if contest.scores.shape[2] > 1 else contest.unit, []
     for rival in contest.order:
         statuses = contest.statuses[rival]
         reasons = [word for word in statuses if word in LOST]
         number, total = sum(statuses[word] for word in reasons), statuses.total()
-        which = all_of(total, f"{unit}s") if number == total > 1 else f"{number} of {counted(total, unit)}"
         if number:
+            which = f"{number} of {counted(total, unit)}"
             texts.append(f"{contest.names[rival]} lost {which} ({' and '.join(reasons)})")
     if more := texts[_MOST_NAMED:]:
         texts[_MOST_NAMED:] = [f"{len(more)} other {contest.noun} lost some too"]

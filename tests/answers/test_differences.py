@@ -38,4 +38,4 @@ def test_a_goal_that_no_run_has_leaves_the_rest_to_compare(root, goal):
 
     assert rows["lr"]["second"] == "0.2"
     assert (rows["goal"]["first"], rows["goal"]["second"].isprintable()) == ("", True)
-    assert rows["loss, mean of 2 pairs"]["difference"] == pytest.approx(0.15)
+    assert rows["loss, leading setting"]["difference"] == pytest.approx(0.15)

@@ -229,7 +229,7 @@ def test_an_axis_that_only_failed_runs_have_names_no_setting(tmp_path):
     panel = " ".join(str(outcome.panel).split())
     assert "lr=0.2 dropout=1 leads: test_accuracy" in panel
     assert "The closest, lr=0.1 dropout=1" in panel
-    assert "dropot" not in panel.partition(" lost both seeds (failed)")[0].rpartition(";")[0]
+    assert "dropot" not in panel.partition(" lost 2 of 2 seeds (failed)")[0].rpartition(";")[0]
 
 
 def test_only_runs_that_completed_are_said_to_be_ranked(tmp_path):

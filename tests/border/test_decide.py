@@ -169,7 +169,7 @@ def test_a_setting_that_loses_all_its_repeats_gets_no_more(start, tmp_path):
 
     assert outcome.exit_code == 1
     assert repeats(tmp_path) == {"adam": 7, "rmsprop": 7}
-    assert "lost all 7 seeds" in str(verdict(load_runs(tmp_path)))
+    assert "lost 7 of 7 seeds" in str(verdict(load_runs(tmp_path)))
 
 
 def test_a_plan_has_the_first_repeats_and_writes_nothing(start, tmp_path):
