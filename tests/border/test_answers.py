@@ -143,12 +143,12 @@ def test_none_is_named_as_the_value_of_the_best_setting_where_the_other_value_fa
 @pytest.mark.parametrize(("status", "is_named"), [("unavailable", False), ("failed", True)])
 def test_a_device_on_which_no_run_ended_names_no_setting(status, is_named):
     rows = [
-        {"lr": lr, "device": device, "f1": lr if device == "cpu" else math.nan,
+        {"lr": lr, "device": device, "seed": seed, "f1": lr if device == "cpu" else math.nan,
          "status": "completed" if device == "cpu" else status}
-        for lr in (0.1, 0.2) for device in ("cpu", "cuda")
+        for lr in (0.1, 0.2) for device in ("cpu", "cuda") for seed in range(3)
     ]  # fmt: skip
 
-    caption = show(table(rows, ["lr", "device"], ())).caption
+    caption = show(table(rows, ["lr", "device"])).caption
 
     assert "lr=0.2" in caption
     assert ("device=cpu" in caption) == is_named
