@@ -35,6 +35,10 @@ def keep(folder: Path, content: Any, name: str | None, *, is_writer: bool = True
             raise InvalidArgumentError(f"this {kind} needs a name: write artifact({kind}, {kind!r})")
         name = absolute_path(source).name
     target = _target(folder, str(name), suffix)
+    for path in (source, *source.rglob("*")) if source else ():
+        is_loop = path != source and path.parent.resolve().is_relative_to(path.resolve())
+        if is_loop or not (path.is_file() or path.is_dir()):
+            raise InvalidArgumentError(f"{str(path)!r} leads to no file or folder of its own: {_KINDS}")
     if source and target.resolve().is_relative_to(source.resolve()):
         if target.resolve() == source.resolve():
             return target
@@ -103,6 +107,8 @@ def _write(save: Callable[[str], Any] | None, source: Path | None, content: Any,
             elif source:
                 shutil.copyfile(source, new)
             for path in (*new.rglob("*"), new):
+                if path.is_dir():
+                    path.chmod(0o755)  # a read-only folder can be neither renamed nor removed
                 files.sync(path)
             if target.is_dir() or (new.is_dir() and target.exists()):
                 target.replace(old)  # a folder cannot be replaced in one step

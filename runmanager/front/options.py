@@ -200,10 +200,10 @@ def check_runs(params: Any, train: Any, options: GridOptions, problems: Problems
     with problems.collecting():
         check_experiment(options.root, options.experiment)
         if ranks.is_main() and not options.plan_only:
-            root = Path(options.root).absolute()
-            folder = next(path for path in (root, *root.parents) if path.exists())
+            folder = Path(options.root, options.experiment).absolute()
             try:
-                tempfile.TemporaryFile(dir=folder).close()
+                existing = next(path for path in (folder, *folder.parents) if path.exists())
+                tempfile.TemporaryFile(dir=existing).close()
             except OSError as error:
                 rule = f"root={str(options.root)!r} cannot be written ({error.strerror})"
                 problems.append(f"{rule}: give a folder that can")

@@ -16,6 +16,7 @@ from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from io import BytesIO
 from pathlib import Path
 
 import pytest
@@ -352,6 +353,23 @@ def train(run, manager):
 
 run_grid({"lr": [1]}, train, experiment="exp", executor="inline")
 """
+
+
+def test_an_experiment_that_can_be_written_goes_on_in_a_root_that_cannot(own_folder, monkeypatch):
+    def refuse(dir):  # noqa: A002 - the name in tempfile
+        refused.append(dir)
+        if dir != experiment:
+            raise PermissionError(13, "Permission denied", str(dir))
+        return BytesIO()
+
+    experiment, refused = own_folder / "runs" / "exp", []
+    experiment.mkdir(parents=True)
+    monkeypatch.setattr("tempfile.TemporaryFile", refuse)
+
+    outcome = run_grid({"lr": [1]}, train, experiment="exp", executor="inline", display=False)
+
+    assert outcome.exit_code == 0
+    assert refused == [experiment]
 
 
 def test_a_root_that_cannot_be_written_and_a_file_that_hides_a_module_of_torch_are_named(own_folder):

@@ -179,9 +179,11 @@ def test_a_figure_of_matplotlib_is_kept_as_png(manager):
 def test_files_folders_texts_and_what_saves_itself_are_kept(manager, tmp_path):
     (tmp_path / "given" / "deep").mkdir(parents=True)
     (tmp_path / "given" / "deep" / "a.csv").write_text("1")
+    (tmp_path / "given" / "deep").chmod(0o555)
 
     def keep():
         manager.artifact(tmp_path / "given")
+        manager.artifact(tmp_path / "given")  # replaces it
         manager.artifact(tmp_path / "given" / "deep" / "a.csv", "renamed.csv")
         manager.artifact("old", "text.txt")
         manager.artifact("new\n", "text.txt")  # replaces it
@@ -192,6 +194,7 @@ def test_files_folders_texts_and_what_saves_itself_are_kept(manager, tmp_path):
     artifacts = load_run(manager.folder).artifacts
     assert artifacts["text.txt"].read_text() == "new\n"
     assert artifacts["given/deep/a.csv"].read_text() == artifacts["renamed.csv"].read_text() == "1"
+    assert artifacts["given/deep/a.csv"].parent.stat().st_mode & 0o200  # it can be removed
     assert artifacts["mask.png"].read_bytes().startswith(b"\x89PNG")
 
 
@@ -215,3 +218,17 @@ def test_an_artifact_below_a_file_is_refused_and_the_run_goes_on(manager):
     train(manager, after=keep)
 
     assert load_run(manager.folder).artifacts["plots"].read_text() == "text"
+
+
+@pytest.mark.parametrize("target", ["nowhere", "."])
+def test_a_folder_that_cannot_be_copied_is_refused_and_is_no_fault_of_the_storage(manager, tmp_path, target):
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "linked" / "link").symlink_to(target)
+
+    def keep():
+        with pytest.raises(InvalidArgumentError, match="linked/link' leads to no file or folder"):
+            manager.artifact(tmp_path / "linked")
+
+    train(manager, after=keep)
+
+    assert not load_run(manager.folder).artifacts
