@@ -377,7 +377,7 @@ def _notes(
     if number := pd.Series(repeats)[has_number[0]].duplicated(keep=False).sum():
         notes.append(f"{number:,} runs repeat others: each repeat counts once, by its mean.")
     for goal, have in zip(goals, has_number, strict=True) if LACKING in runs else ():
-        lacks = [goal.metric in str(names).split(", ") for names in runs[LACKING]]
+        lacks = np.array([goal.metric in str(names).split(", ") for names in runs[LACKING]], bool)
         if names := names_of_runs(runs[have & lacks]):
             which = f"run{'s' * (len(names) > 1)} {listed(names)}"
             notes.append(f"{printable(goal.metric)} of {which} is from an epoch before the last.")

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 # columns that W&B, MLflow and TensorBoard write about a run
 _ABOUT_RUNS = frozenset((
-    "commit", "created", "description", "duration", "end time", "end_time", "experiment", "folder", "group",
-    "hostname", "id", "job type", "name", "notes", "run", "run id", "run_id", "runtime", "source name",
-    "start time", "start_time", "state", "status", "sweep", "tags", "updated", "user", "username",
+    "commit", "created", "description", "duration", "end time", "end_time", "experiment", "folder",
+    "group", "hostname", "id", "job type", "name", "notes", "run", "run id", "run_id", "runtime", "source name",
+    "start time", "start_time", "state", "status", "sweep", "tags", "unnamed: 0", "updated", "user", "username",
 ))  # fmt: skip
 
 
@@ -44,10 +44,11 @@ def _certain(table: "pd.DataFrame", path: Path, goals: Sequence[str], repeats: S
     """
     import pandas as pd
 
-    from runmanager.answers.ranking import numbered
+    from runmanager.answers.ranking import check_comparable, numbered
     from runmanager.core.goal import is_larger_better
     from runmanager.tables.where import check_columns
 
+    check_comparable(table)
     check_columns(repeats, table)
     metrics = {goal.split(":", 1)[-1] for goal in goals} | set(goals)
     numbers = pd.DataFrame({name: numbered(table[name])[0] for name in map(str, table)})

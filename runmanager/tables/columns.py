@@ -46,7 +46,8 @@ Experiments = Mapping[str, Sequence[RunResult]]
 
 def results_table(experiments: Experiments, design: Design | None = None) -> pd.DataFrame:
     """Build the table of `load_results`; the design in an experiment's folder is the default design."""
-    runs = [*chain(*experiments.values())]
+    begun = {name: [run for run in runs if run.epochs] for name, runs in experiments.items()}
+    runs = [*chain(*begun.values())]
     counts = [len(run.epochs) for run in runs]
     records = [record for run in runs for record in run.epochs]
     of_epochs: dict[str, Any] = {"epoch": np.array([record.epoch for record in records], np.int64)}
@@ -56,7 +57,9 @@ def results_table(experiments: Experiments, design: Design | None = None) -> pd.
         of_epochs["jobs"] = np.repeat([run.jobs for run in runs], counts)
     if has_cold_starts(runs):
         of_epochs[COLD] = np.array([record.cold for record in records], np.bool_)
-    of_runs, params = of_folders(experiments, [run.folder for run in runs])
+    of_runs, params = of_folders(begun, [run.folder for run in runs])
+    names = dict.fromkeys(chain(*(run.folder.params for run in chain(*experiments.values()))))
+    params = {name: params.get(name, [pd.NA] * len(runs)) for name in names}
     table = epochs_table(counts, of_runs, params, pd.DataFrame(of_epochs))
     return _noted(table, _designs(experiments, design), {})
 

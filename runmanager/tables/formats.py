@@ -163,7 +163,7 @@ def load_table(
 
 def _of_another_tool(table: pd.DataFrame) -> pd.DataFrame:
     """Copy a table; named levels of its index become columns, and its words for statuses ours."""
-    levels = [name for name in table.index.names if name is not None]
+    levels = [name for name in table.index.names if name is not None and name not in table]
     copy = table.reset_index(levels).reset_index(drop=True)
     copy.columns = copy.columns.map(str)
     for name in ("status", "state", "State", "Status"):
@@ -317,5 +317,7 @@ def _to_json(table: pd.DataFrame) -> bytes:
 
 def _from_json(content: bytes) -> Content:
     document = json.loads(content)
+    if isinstance(document, list):  # results.json
+        raise TypeError("rows alone are load_table(pandas.read_json(path), hyperparameters=['lr'])")
     rows = [{name: decode(value) for name, value in row.items()} for row in document.pop("rows")]
     return {name: [row.get(name, pd.NA) for row in rows] for name in document.pop("columns")}, document

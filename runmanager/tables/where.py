@@ -38,7 +38,7 @@ def select(runs: "pd.DataFrame", where: Sequence[str]) -> "pd.DataFrame":
         given = re.sub(r"""^(["'])(.*)\1$""", r"\2", given)  # as pandas writes a text
         values = runs[name].tolist()
         is_text = _number(given) is None and given.lower() not in ("nan", "none")
-        if is_text and runs[name].dtype.kind in "iuf":
+        if is_text and (there := runs[name].dropna().tolist()) and all(map(_is_number, there)):
             raise InvalidArgumentError(
                 [f"where: column {name!r} holds numbers, got {given!r}: write {name}<0.1"]
             )

@@ -331,6 +331,7 @@ def test_a_metric_that_the_last_epoch_lacks_is_named(tmp_path):
     page = text_of(parse(write_report(tmp_path / "e", tmp_path / "page.html")))
     for words in (show(outcome.runs).caption, " ".join(str(outcome.panel).split()), page):
         assert "f1 of run 2 is from an epoch before the last" in words
+    assert best(outcome.runs.query("lr > 1")).empty
 
 
 def test_a_repeat_that_is_there_twice_counts_once():
@@ -707,10 +708,10 @@ def test_a_false_difference_from_a_base_is_rare():
     assert wrong <= 7
 
 
-WANDB = "Name,State,Created,Runtime,augment,lr,seed,train/loss,val/f1"
+WANDB = "Unnamed: 0,Name,State,Created,Runtime,augment,lr,seed,train/loss,val/f1"
 
 
-def wandb(folder, lost=(), changed=""):
+def wandb(folder, lost=(), changed=""):  # as pandas reads and writes it again
     generator = random.Random(0)  # noqa: S311
     lines = [WANDB + (",depth" if changed else "")]
     for lr in (0.1, 0.01):
@@ -718,7 +719,7 @@ def wandb(folder, lost=(), changed=""):
             state = "crashed" if (lr, seed) in lost else "finished"
             value = 0.7 + lr + generator.gauss(0, 0.01)
             extra = f",{generator.choice([1, 2])}" if changed else ""
-            about = f"r{lr}-{seed},{state},2026-01-0{seed + 1},{90 + seed}"
+            about = f"{len(lines)},r{lr}-{seed},{state},2026-01-0{seed + 1},{90 + seed}"
             lines.append(f"{about},true,{lr},{seed},0.{seed}1,{value}{extra}")
     path = folder / "wandb.csv"
     path.write_text("\n".join(lines))
@@ -743,8 +744,17 @@ def test_a_column_that_may_be_a_hyperparameter_or_a_result_is_asked_for(tmp_path
 
     assert refused.code == 2
     assert "depth" in refused.err
+    assert "Unnamed" not in refused.err
     assert "--hyperparameters" in refused.err
     assert "lr=0.1 is better" in answer.out
+
+
+def test_a_csv_of_epochs_is_named_as_such(tmp_path):
+    folder = execute(tmp_path, {"lr": [1, 2]}, lambda run: {"f1": run.lr}, goal="max:f1", epochs=2).folder
+
+    answer = command("decide", folder / "results.csv")
+
+    assert (answer.code, "these rows are epochs, not runs" in answer.err) == (2, True)
 
 
 def test_a_csv_of_export_needs_no_options(tmp_path):

@@ -107,6 +107,15 @@ def test_runs_without_a_hyperparameter_have_it_missing(tmp_path):
     assert load_results(tmp_path)["wd"].isna().tolist() == [True, True]
 
 
+def test_runs_without_an_epoch_change_no_column_of_epochs(tmp_path):
+    write(tmp_path, {"n": 1})
+    before = load_results(tmp_path)
+    write(tmp_path, {"name": "x"}, losses=(), error=ValueError("in the first epoch"), experiment="other")
+
+    pd.testing.assert_frame_equal(load_results(tmp_path)[list(before)], before)
+    assert set(load_results(tmp_path)) - set(before) == {"name"}
+
+
 def test_a_goal_never_takes_the_place_of_a_hyperparameter(tmp_path):
     write(tmp_path, {"lr": 0.1}, val_f1=0.5)
     write(tmp_path, {"lr": 0.1, "val_f1": 3})

@@ -192,6 +192,7 @@ def test_hyperparameters_in_the_index_are_asked_back(runs):
             best(table)
         assert str(verdict(table.reset_index())) == str(verdict(runs))
         assert str(verdict(load_table(table))) == str(verdict(runs))
+    assert load_table(runs.set_index("lr", drop=False))["lr"].tolist() == runs["lr"].tolist()
 
 
 @pytest.mark.slow(everywhere=True)

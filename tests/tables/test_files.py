@@ -251,6 +251,13 @@ def test_files_that_hold_no_table_are_refused(tmp_path, name, content):
         load_table(tmp_path / name)
 
 
+def test_the_json_file_of_a_grid_is_refused_with_the_call_that_reads_it(tmp_path):
+    (tmp_path / "results.json").write_text(json.dumps(tutorial(tmp_path)))
+
+    with pytest.raises(GridError, match=r"load_table\(pandas.read_json\(path\), hyperparameters="):
+        load_table(tmp_path / "results.json")
+
+
 def test_a_hyperparameter_that_is_no_column_is_refused(tmp_path):
     tutorial(tmp_path)
 

@@ -21,6 +21,7 @@ def value_of(written):
 
 
 RUNS = pd.DataFrame({name: list(map(value_of, column)) for name, column in CASES["columns"].items()})
+RUNS["gain"] = pd.Series([1, 0.1, 10**400, pd.NA], dtype="object")
 RUNS["clip"] = pd.Series([None, 1.0, "auto", pd.NA], dtype="object")  # as tables have missing values
 
 
@@ -34,7 +35,10 @@ def test_several_comparisons_must_all_hold():
     assert select(RUNS.head(0), ["lr<0.1", "status=failed"]).empty
 
 
-@pytest.mark.parametrize(("where", "problem"), [*CASES["refused"], ("status=faild", "did you mean 'failed'")])
+@pytest.mark.parametrize(
+    ("where", "problem"),
+    [*CASES["refused"], ("status=faild", "did you mean 'failed'"), ("gain=big", "holds numbers")],
+)
 def test_a_mistake_is_explained(where, problem):
     with pytest.raises(InvalidArgumentError, match=problem):
         select(RUNS, [where])
