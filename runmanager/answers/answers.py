@@ -18,6 +18,7 @@ from runmanager.answers.ranking import (
     is_same,
     own_goals,
     ranking_of,
+    statuses_of,
 )
 from runmanager.answers.sampled import is_sampled
 from runmanager.answers.sentences import capital, counts_of, percents
@@ -155,9 +156,7 @@ class Answers:
         """Name what the intervals of a table and the verdict belong to, "" if either is missing."""
         if not (self.ranking and self.has_verdict and any(self.ranking.intervals(self.settings))):
             return ""
-        number = math.comb(len(self.ranking.all_settings), 2)
-        pairs = f"all {number:,} pairs" if number > 1 else "the pair"
-        return f"intervals are per setting, the verdict compares {pairs}"
+        return "intervals are per setting, the verdict compares all pairs"
 
     @property
     def front_sentence(self) -> str:
@@ -206,7 +205,7 @@ def answers_of(
         if goal is not None or repeats is not None:
             raise
         ranking, question = None, f"{error}"
-    counts = counts_of(runs["status"] if "status" in runs else [Status.COMPLETED] * len(runs))
+    counts = counts_of(statuses_of(runs))
     if is_over is None:
         is_over = not any(Status(word).is_open for word in counts)
     return Answers(runs, ranking, counts, is_over, question)
@@ -245,11 +244,10 @@ def _matters(runs: pd.DataFrame, ranking: Ranking) -> Matters:
             shares = importances(runs, str(ranking.goal), repeats=list(ranking.repeats))
         except MissingExtraError as error:
             return Matters(str(error), [], changed, is_searched=True)
-        axes = [str(name).removesuffix(" (hyperparameter)") for name in shares["axis"]]
-        sizes = dict(zip(axes, shares["importance"].tolist(), strict=True))
+        sizes = dict(zip(shares["axis"], shares["importance"].tolist(), strict=True))
         bars = [] if shares["importance"].isna().any() else _bars(sizes, percents([*sizes.values()]))
         return Matters(f"{shares.sentence}.", bars, changed, is_searched=True)
-    if "status" in runs and (runs["status"] == Status.PRUNED).any():
+    if Status.PRUNED in statuses_of(runs):
         # the survivors are a selection: their differences are too small
         return Matters(
             "Some runs were pruned, so what one hyperparameter alone changes cannot be said.", [], {}

@@ -20,7 +20,6 @@ from runmanager.answers.ranking import (
     settings_without,
     statistics_of,
 )
-from runmanager.answers.sampled import is_sampled
 from runmanager.answers.sentences import statuses_in_words
 from runmanager.answers.verdict_sentence import losses
 from runmanager.core.values import key_of, text
@@ -79,8 +78,7 @@ def compare(
 
     Raises:
         InvalidArgumentError: `axis` names no hyperparameter of these runs, `goal` names no column of numbers,
-            `base` names no setting or several, or no two runs differ in `axis` alone, as in a sample or a
-            search of ranges.
+            or `base` names no setting or several.
 
     Example:
         >>> runs = pd.DataFrame(
@@ -104,11 +102,10 @@ def compare(
     if axis is None:
         return _against(runs, base or {}, ranking)
     pairs, summary = _paired(runs, axis, ranking)
-    fact = f"no two completed runs differ in {printable(axis)} alone"
     if pairs.empty:
-        if axis != "experiment" and any(is_sampled(runs[name].tolist()) for name in axes_of(runs)):
-            raise InvalidArgumentError([f"{fact}: importances() says what matters in a sample or a search"])
-        summary.append(f"{fact} and have {ranking.goal.metric}")
+        summary.append(
+            f"no two completed runs differ in {printable(axis)} alone and have {ranking.goal.metric}"
+        )
     return with_sentence(pairs, f"{ranking.goal.metric} of runs that differ in {axis} only", *summary)
 
 

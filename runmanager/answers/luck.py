@@ -16,14 +16,12 @@ _SIDE = 1.96  # half the width of a 95 % interval, in standard errors
 
 def luck_of(runs: pd.DataFrame, metric: str, rivals: Numbers, best: int, other: int) -> str:
     """Say how far the choice of the evaluated items moves a difference in accuracy; "" if this is unknown."""
-    if "folder" not in runs:
-        return ""
-    column, numbers, folders = metric.removeprefix(KEPT), completed(runs, metric), runs["folder"].tolist()
+    column, numbers = metric.removeprefix(KEPT), completed(runs, metric)
     both = [numbers[rivals == rival].dropna() for rival in (best, other)]
-    counts = {_num_items(Path(str(folders[part.index[0]])), column) for part in both if len(part)}
-    n = counts.pop() if len(counts) == 1 and all(map(len, both)) else 0
-    first, second = (float(part.mean()) for part in both)
-    half = half_width(first, second, n) if n else 0.0
+    if "folder" not in runs or not all(map(len, both)):
+        return ""
+    n, other_n = (_num_items(Path(str(runs["folder"].iloc[part.index[0]])), column) for part in both)
+    half = half_width(*(float(part.mean()) for part in both), n) if n == other_n > 0 else 0.0
     if not half:  # without a difference in any item
         return ""
     name = column.removesuffix("_accuracy")

@@ -174,7 +174,7 @@ class Ranking:
     @property
     def unit(self) -> str:
         """The word for a repeat, such as "seed"."""
-        return printable(self.repeats[0]) if len(self.repeats) == 1 and self.repeats[0] in SEEDS else "repeat"
+        return self.repeats[0] if len(self.repeats) == 1 and self.repeats[0] in SEEDS else "repeat"
 
     @property
     def order_in_words(self) -> str:
@@ -316,7 +316,7 @@ def ranking_of(
     repeats_in = settings_without(runs, [])[0].tolist() if axes else range(len(runs))
     params = {str(name): runs[name].tolist() for name in table}
     numbers = [completed(runs, each.metric).tolist() for each in goals]
-    words = runs["status"].astype(str).tolist() if "status" in runs else [str(Status.COMPLETED)] * len(runs)
+    words = statuses_of(runs)
     names = names_of_runs(runs)
     settings = []
     for rows in _parts(range(len(runs)), group.tolist() if axes else repeats_in):
@@ -347,6 +347,11 @@ def ranking_of(
         ranked[:num_leaders],
         _notes(runs, goals, numbers, repeats_in),
     )
+
+
+def statuses_of(runs: pd.DataFrame) -> list[str]:
+    """Return the status of each run."""
+    return runs["status"].astype(str).tolist() if "status" in runs else [str(Status.COMPLETED)] * len(runs)
 
 
 def _precedence(status: str) -> float:

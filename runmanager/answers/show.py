@@ -24,10 +24,11 @@ from runmanager.answers.ranking import (
     which_value,
 )
 from runmanager.answers.usual_goals import companion
-from runmanager.answers.view import View, notes_of_view, same_in_all, span
+from runmanager.answers.view import View, span
 from runmanager.core.goal import KEPT, Goal
 from runmanager.core.outcome import LEADING
 from runmanager.core.values import COLUMNS
+from runmanager.core.wording import printable
 from runmanager.tables.cells import cell
 from runmanager.tables.columns import (
     check_table,
@@ -148,12 +149,13 @@ def of_table(
     main = [name for name in (*ahead, *measured, _TIME, "status", "error") if name != RUNS]
     order = [name for name in dict.fromkeys([*main, *rows]) if name in whole]
     silent = COLUMNS - {"status", "epochs"}
-    dropped = {str(name): cell(same[name]) for name in same if name not in order and name not in silent}
+    left_out = [name for name in same if name not in order and name not in silent and cell(same[name])]
+    texts = ", ".join(f"{name}={cell(same[name])}" for name in left_out)
     has_best = len(rows) > 1 and bool(metrics) and not math.isnan(completed(rows, metrics[0])[0])
     some = f"{n:,} of {len(rows):,} rows" if n is not None and n < len(rows) else ""
     view = View(
         rows.reset_index(drop=True),
-        notes_of_view([some, *notes]),
+        [*map(printable, filter(None, [some, *notes]))],
         [name for name in order if name in main],
         [
             name
@@ -163,7 +165,7 @@ def of_table(
         [0] if has_best else [],
         {metrics[0]: span(rows[metrics[0]])} if metrics and len(rows) > 1 else {},
         order,
-        same_in_all(dropped),
+        printable(f"the same in all: {texts}") if texts else "",
     )
     return view if n is None else view.taken(range(min(n, len(rows))))
 

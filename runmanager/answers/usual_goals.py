@@ -22,8 +22,7 @@ def companion(metric: str, names: Iterable[str]) -> str:
     if metric.endswith("loss"):
         candidates = [name for name in of_same_data if others[name][2] and others[name][1][-1] in ACCURACY]
     else:
-        candidates = [name for name in (*of_same_data, "loss", *others) if name in others]
-        candidates = [name for name in candidates if others[name][1][-1:] == ["loss"]]
+        candidates = [name for name in (*of_same_data, *others) if others[name][1][-1:] == ["loss"]]
         candidates.sort(key=lambda name: others[name][1] != ["loss"])
     return next(iter(candidates), "")
 

@@ -4,7 +4,7 @@ import math
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from html import escape
 from typing import Any
 
@@ -13,7 +13,7 @@ from pandas.api.types import is_float_dtype
 from rich.console import Console, ConsoleOptions
 from rich.text import Text
 
-from runmanager.core.wording import listed, printable
+from runmanager.core.wording import listed
 from runmanager.drawing.console import for_output
 from runmanager.drawing.table import ENDLESS, Table, wrapped
 from runmanager.tables.cells import durations, join
@@ -38,18 +38,18 @@ class View:
         first: The columns by importance; narrow terminals leave out the last columns.
         best: The positions of the rows to emphasize.
         bars: Column -> the number with an empty bar, and the number with a full bar.
-        columns: The columns of `table`, the most important first; all columns by default.
+        columns: The columns of `table`, the most important first.
         same: The end of the caption: the columns that are left out, as all rows have the same value.
     """
 
     rows: pd.DataFrame
     notes: Sequence[str]
-    main: Sequence[str] = ()
-    first: Sequence[str] = ()
-    best: Sequence[int] = ()
-    bars: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    columns: Sequence[str] = ()
-    same: str = ""
+    main: Sequence[str]
+    first: Sequence[str]
+    best: Sequence[int]
+    bars: Mapping[str, tuple[float, float]]
+    columns: Sequence[str]
+    same: str
 
     def __repr__(self) -> str:
         is_terminal = bool(sys.stdout) and sys.stdout.isatty()
@@ -75,7 +75,7 @@ class View:
     @property
     def table(self) -> pd.DataFrame:
         """The rows, without the columns that are the same in all of them."""
-        return self.rows[list(self.columns)] if self.columns else self.rows
+        return self.rows[list(self.columns)]
 
     @property
     def _main_with_values(self) -> list[str]:
@@ -143,14 +143,3 @@ def span(values: Iterable[Any]) -> tuple[float, float]:
     numbers = [float(value) for value in values if isinstance(value, float | int) and math.isfinite(value)]
     low, high = min(numbers, default=0.0), max(numbers, default=1.0)
     return low - (high - low) / 9, high
-
-
-def notes_of_view(parts: Iterable[str]) -> list[str]:
-    """Return the notes that are not empty; control characters are escaped."""
-    return [printable(part) for part in parts if part]
-
-
-def same_in_all(values: Mapping[str, str]) -> str:
-    """Return a sentence with the columns that are left out because all rows have the same value."""
-    texts = ", ".join(f"{name}={value}" for name, value in values.items() if value)
-    return printable(f"the same in all: {texts}") if texts else ""

@@ -86,7 +86,7 @@ def compare_command(
       runmanager compare lr --where "width=32" --limit 5
       runmanager compare experiment runs/before runs/after
 
-    Exit codes: 0 shown; 2 no runs, no such hyperparameter or column, or no pairs in a sample or a search.
+    Exit codes: 0 shown; 2 no runs, no such hyperparameter or column.
 
     Options:
         axis (AXIS): The hyperparameter, such as device, or 'experiment'. Default: device.

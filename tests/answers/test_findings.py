@@ -77,7 +77,7 @@ def test_settings_are_shown_with_their_interval_and_what_chance_could_do(runs):
         "but 3 repeats do not decide it · The closest, lr=0.1 width=8, is 0.11 behind; a "
         "verdict needs at least 7 repeats; such a lead takes about 7 in half of the cases (4 more); lr=0.1 "
         "width=8 lost 1 of 4 repeats (failed); lr=0.3 width=16 lost 3 of 4 repeats (diverged and killed) · "
-        "intervals are per setting, the verdict compares all 3 pairs · 2 of 3 settings are ranked · the same "
+        "intervals are per setting, the verdict compares all pairs · 2 of 3 settings are ranked · the same "
         "in all: device=cpu"
     )
 

@@ -148,7 +148,7 @@ def test_html_is_well_formed(runs, tmp_path):
 
 
 def test_rows_are_taken_with_their_emphasis():
-    view = View(pd.DataFrame({"run": [1, 2, 3]}), "", ["run"], best=[1])
+    view = View(pd.DataFrame({"run": [1, 2, 3]}), "", ["run"], ["run"], [1], {}, ["run"], "")
 
     taken = view.taken([2, 1])
 
