@@ -35,10 +35,11 @@ class InlineExecutor(Executor):
     is_in_process = True
 
     def __init__(self, *, jobs: int | str = 1, runs_per_device: int = 1, timeout: float | None = None) -> None:
-        if jobs != 1 or timeout is not None:
-            arguments = f"jobs={jobs!r}" if jobs != 1 else f"timeout={timeout!r}"
+        arguments = {"jobs": (jobs, 1), "timeout": (timeout, None)}.items()
+        unused = [f"{name}={value!r}" for name, (value, default) in arguments if value != default]
+        if unused:
             rule = "the executor 'inline' executes one run after the other in this process"
-            raise InvalidArgumentError([f"{rule}, got {arguments}: use executor='lanes'"])
+            raise InvalidArgumentError([f"{rule}, got {' and '.join(unused)}: use executor='lanes'"])
 
     def num_lanes(self, runs: Sequence[Run]) -> int:
         """Return 1, as runs never overlap."""

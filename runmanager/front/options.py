@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runmanager.core.contracts import Executor, Listener
-from runmanager.core.experiment import Design, check_experiment
-from runmanager.core.goal import Goal, check_x_axis, parse_goal
+from runmanager.core.experiment import Design, Experiment, check_experiment
+from runmanager.core.goal import Goal, check_x_axis, is_larger_better, parse_goal
 from runmanager.core.grid import RunBuilder, mapping_of
 from runmanager.core.run import Run, id_of
 from runmanager.core.task import arguments_of
 from runmanager.core.values import RESERVED, identity
 from runmanager.core.wording import did_you_mean
 from runmanager.devices import ranks
-from runmanager.errors import GridError, MissingExtraError, Problems, is_count
+from runmanager.errors import MissingExtraError, Problems, is_count
 from runmanager.executors import EXECUTORS
 from runmanager.executors.inline import InlineExecutor
 from runmanager.search.decide import Decide, repeat_by_repeat, single_axis, with_repeats
@@ -118,6 +118,16 @@ class GridOptions:
         """Append errors about values, and about options that exclude each other."""
         if self.max_seconds is not None:
             problems.check_seconds("max_seconds", self.max_seconds)
+        with problems.collecting():
+            check_experiment(self.root, self.experiment)
+            if ranks.is_main() and not self.plan_only:
+                folder = Path(self.root, self.experiment).absolute()
+                try:
+                    existing = next(path for path in (folder, *folder.parents) if path.exists())
+                    tempfile.TemporaryFile(dir=existing).close()
+                except OSError as error:
+                    rule = f"root={str(self.root)!r} cannot be written ({error.strerror})"
+                    problems.append(f"{rule}: give a folder that can")
         are_listeners = isinstance(self.listeners, list | tuple) and all(
             isinstance(each, Listener) and each.where in ("parent", "worker") for each in self.listeners
         )
@@ -197,19 +207,28 @@ def check_runs(params: Any, train: Any, options: GridOptions, problems: Problems
         rule = f"your file {caller()[0]} hides a module of torch or of a package that torch imports"
         raise MissingExtraError(f"{rule}: give it another name")  # torch may do without the module
     options.check_values(problems)
-    with problems.collecting():
-        check_experiment(options.root, options.experiment)
-        if ranks.is_main() and not options.plan_only:
-            folder = Path(options.root, options.experiment).absolute()
-            try:
-                existing = next(path for path in (folder, *folder.parents) if path.exists())
-                tempfile.TemporaryFile(dir=existing).close()
-            except OSError as error:
-                rule = f"root={str(options.root)!r} cannot be written ({error.strerror})"
-                problems.append(f"{rule}: give a folder that can")
+    decide, repeats = options.decide, options.repeats
     runs: list[Run] = []
     with problems.collecting():
-        runs += _runs(params, options, problems)
+        grid = None if options.search else mapping_of(params)
+        if isinstance(decide, Decide) and not options.search:
+            grid = with_repeats(grid, repeats, decide, problems)
+        if options.search:
+            runs = SearchSpace(params).samples()
+        elif grid is not None:
+            runs = RunBuilder.get_runs(grid, max_runs=_MOST_RUNS)
+        elif (
+            isinstance(params, Iterable)
+            and (rows := list(params))
+            and all(isinstance(row, Run) for row in rows)
+        ):
+            runs = rows
+        else:
+            rule = f"a grid is a mapping of axes, or runs from RunBuilder.get_runs(), got {params!r:.60}"
+            step = "write {'lr': [0.1, 0.01]}, or RunBuilder.get_runs(a) + RunBuilder.get_runs(b)"
+            problems.append(f"{rule}: {step} for several mappings")
+        if isinstance(decide, Decide) and not problems:
+            runs = repeat_by_repeat(runs, single_axis(repeats), decide, problems)
     _check_call(train, runs, problems)
     ids: set[str] = set()
     for run in runs:
@@ -223,27 +242,6 @@ def check_runs(params: Any, train: Any, options: GridOptions, problems: Problems
             problems.append(f"{run!r} {rule}, {step}")
             break
         ids.add(id_of(run))
-    problems.raise_if_any()
-    return runs
-
-
-def _runs(params: Any, options: GridOptions, problems: Problems) -> list[Run]:
-    """Build the runs from axes, or take those of a list."""
-    decide, repeats, grid = options.decide, options.repeats, mapping_of(params)
-    if options.search:
-        return SearchSpace(params).samples()
-    if isinstance(decide, Decide):
-        grid = with_repeats(grid, repeats, decide, problems)
-    if grid is not None:
-        runs = RunBuilder.get_runs(grid, max_runs=_MOST_RUNS)
-    else:
-        runs = list(params) if isinstance(params, Iterable) else []
-        if not runs or not all(isinstance(run, Run) for run in runs):
-            rule = f"a grid is a mapping of axes, or runs from RunBuilder.get_runs(), got {params!r:.60}"
-            step = "write {'lr': [0.1, 0.01]}, or RunBuilder.get_runs(a) + RunBuilder.get_runs(b)"
-            raise GridError(f"{rule}: {step} for several mappings")
-    if isinstance(decide, Decide) and not problems:
-        runs = repeat_by_repeat(runs, single_axis(repeats), decide, problems)
     return runs
 
 
@@ -267,37 +265,44 @@ def _check_call(train: Any, runs: Iterable[Run], problems: Problems) -> None:
         problems.append(f"{rule}, got {got}: {error}; write def train(run, manager)")
 
 
-def check_design(options: GridOptions, runs: Iterable[Run]) -> Design:
-    """Return the design of a grid from its options."""
-    problems = Problems()
+def open_experiment(
+    options: GridOptions, runs: Iterable[Run], problems: Problems
+) -> tuple[Experiment, Design, list[str]]:
+    """Raise all problems of a grid; return its experiment and design, and sentences on what has changed."""
     names = list(dict.fromkeys(name for run in runs for name in run._fields))
-    goals: tuple[Goal, ...] | None = None
+    goals: list[Goal] = []
     repeats = note = x_axis = None
     if options.goal is not None:
         with problems.collecting():
             is_list = isinstance(options.goal, list | tuple) and options.goal
-            goals = tuple(map(parse_goal, options.goal if is_list else [options.goal]))
-    metrics = [goal.metric for goal in goals or ()]
-    if len({*metrics}) < len(metrics):
+            goals = [parse_goal(goal) for goal in (options.goal if is_list else [options.goal])]
+    metrics = {goal.metric for goal in goals}
+    if len(metrics) < len(goals):
         problems.append(f"goal={options.goal!r} names a metric twice: write it once")
-    for metric in {*metrics} & (RESERVED - {"loss", "accuracy"} | {*names}):
+    for metric in metrics & (RESERVED - {"loss", "accuracy"} | {*names}):
         problems.append(
             f"goal={options.goal!r}, but {metric!r} is a hyperparameter or a column: name a tracked metric"
         )
     if options.repeats is not None:
         repeats = _repeats(options.repeats, names, problems)
-    if options.note is not None:
-        with problems.collecting():
-            note = check_note(options.note)
-    if isinstance(options.tensorboard, TensorBoard) and options.tensorboard.x_axis is not None:
-        with problems.collecting():
+    with problems.collecting():
+        note = None if options.note is None else check_note(options.note)
+    with problems.collecting():
+        if isinstance(options.tensorboard, TensorBoard) and options.tensorboard.x_axis is not None:
             x_axis = check_x_axis(options.tensorboard.x_axis, names)
     problems.raise_if_any()
-    return Design(
+    of_options = Design(
         goal=goals[0] if goals else None, repeats=repeats, note=note, x_axis=x_axis,
         decide=options.decide.rule if options.decide else None,
-        goals=() if goals and len(goals) == 1 else goals,
+        goals=None if not goals else () if len(goals) == 1 else tuple(goals),
     )  # fmt: skip
+    experiment = Experiment((Path(options.root) / options.experiment).absolute())  # `train` may call chdir()
+    design, notes = experiment.design.updated(of_options)
+    for goal in design.all_goals if design.goal else ():
+        if is_larger_better(goal.metric) not in (None, goal.is_larger_better):
+            order, other = "large" if goal.is_larger_better else "small", Goal(goal.metric, -goal.sign)
+            notes.append(f"goal={str(goal)!r} ranks {order} values first; otherwise write goal={str(other)!r}")
+    return experiment, design, notes
 
 
 def _repeats(repeats: Any, names: Sequence[str], problems: Problems) -> tuple[str, ...]:
@@ -307,7 +312,7 @@ def _repeats(repeats: Any, names: Sequence[str], problems: Problems) -> tuple[st
         problems.append(f"repeats must be the names of axes, as repeats=('seed',), got {repeats!r}")
         return ()
     for name in axes:
-        if name not in names:
+        if names and name not in names:
             hint = did_you_mean(name, names, "it has")
             problems.append(f"repeats={repeats!r}, but the grid has no axis {name!r}; {hint}")
     return tuple(dict.fromkeys(axes))

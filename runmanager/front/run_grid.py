@@ -20,7 +20,6 @@ from runmanager.core import files
 from runmanager.core.contracts import Display, Executor, Listener, Search
 from runmanager.core.experiment import Design, Experiment, RunFolder, check_beginning
 from runmanager.core.files import for_people, open_closed_streams
-from runmanager.core.goal import Goal, is_larger_better
 from runmanager.core.grid import Grid
 from runmanager.core.lock import hold
 from runmanager.core.loop import COMPLETED, SOME_FAILED, STORAGE_FAILED, Loop, Plan, unavailable_runs
@@ -34,7 +33,7 @@ from runmanager.executors import serialize
 from runmanager.executors.output import kept_output
 from runmanager.executors.signals import Stop
 from runmanager.front.grid_outcome import GridOutcome
-from runmanager.front.options import GridOptions, check_design, check_runs
+from runmanager.front.options import GridOptions, check_runs, open_experiment
 from runmanager.search.decide import Decide
 from runmanager.search.halving import SuccessiveHalving
 from runmanager.search.optuna_pruner import pruner_of
@@ -217,7 +216,11 @@ def run_grid(
                 except StorageError as error:
                     loop.say(f"✗ {error}")
                     exit_code = STORAGE_FAILED
-        ended = _conclude(loop, progress, options, exit_code, page)
+        # a debugger needs no conclusion
+        facts = {} if only is not None else {"has_events": bool(tensorboard), "page": page}
+        ended = ranks.from_main(lambda: outcome_of(loop, exit_code, **facts))
+        if progress and facts:
+            ended.panel = progress.conclude(ended.panel, loop, [outcome for _, outcome in ended.outcomes])
     statuses = {outcome.status for _, outcome in ended.outcomes} - ({Status.PENDING} if loop.is_over else set())
     has_failed = any(status.exit_code for status in statuses)
     has_failed |= loop.is_over and statuses == {Status.UNAVAILABLE}
@@ -242,8 +245,7 @@ def open_grid(
     # with a debugger, Ctrl-C must keep its usual effect
     stop = Stop() if numbers else closing.enter_context(Stop.on_signals())
     runs = listed = check_runs(params, train, options, problems)
-    experiment = Experiment((Path(options.root) / options.experiment).absolute())  # `train` may call chdir()
-    design, notes = experiment.design.updated(check_design(options, listed))
+    experiment, design, notes = open_experiment(options, listed, problems)
     search = _search_of(options, params, design, experiment.path) if options.search or options.decide else None
     if options.search and search:
         runs = search.runs(experiment) or []
@@ -255,12 +257,10 @@ def open_grid(
         progress = GridProgress(experiment.path.name, show=is_shown)
         closing.callback(progress.clear)
         num_more = search.num_more() if search else 0
-        # a search may end with fewer runs
-        words = (
-            f"{'planning' if options.plan_only else 'starting'}{' up to' * bool(num_more or options.decide)}"
-        )
+        doing = "planning" if options.plan_only else "starting"
+        most = " up to" if num_more or options.decide else ""  # a search may end with fewer runs
         # show this line now, as the import of torch takes seconds
-        progress.show_start(f"{options.experiment}: {words} {counted(len(runs) + num_more, 'run')}")
+        progress.show_start(f"{options.experiment}: {doing}{most} {counted(len(runs) + num_more, 'run')}")
     executor.prepare(train, experiment.path)  # lanes import torch while this process does
     in_parent = [listener for listener in options.listeners if listener.where == "parent"]
     in_worker = [listener for listener in options.listeners if listener.where == "worker"]
@@ -279,10 +279,6 @@ def open_grid(
         now = fingerprint(train, data, [*runs, *(search.to_try() if search else ())])
         source = now["source"]["text"]
     now = {**now, "source": {"hash": short_hash(source)}}
-    for goal in design.all_goals if design.goal else ():
-        if is_larger_better(goal.metric) not in (None, goal.is_larger_better):
-            order, other = "large" if goal.is_larger_better else "small", Goal(goal.metric, -goal.sign)
-            notes.append(f"goal={str(goal)!r} ranks {order} values first; otherwise write goal={str(other)!r}")
     pruner = pruner_of(options.prune, design.goal) if options.prune and not numbers else None
     names = [type(listener).__name__ for listener in options.listeners if listener.may_stop]
     boards = None
@@ -400,32 +396,11 @@ class Tables:
             self._next = time.monotonic() + 20 * (time.monotonic() - before)
 
 
-def _conclude(
-    loop: Loop, progress: "GridProgress | None", options: GridOptions, exit_code: int, page: Path | None
-) -> GridOutcome:
-    """Read the outcomes of the runs, and show the conclusion."""
-    if options.only is not None:
-        return ranks.from_main(lambda: outcome_of(loop, exit_code))
-    facts = {"has_events": bool(options.tensorboard), "page": page}
-    ended = ranks.from_main(lambda: outcome_of(loop, exit_code, **facts))
-    outcomes = [outcome for _, outcome in ended.outcomes]
-    of_search = loop.search.conclusion(outcomes) if loop.search else ""
-    of_pruner = loop.pruner.conclusion(outcomes) if loop.pruner else ""
-    for sentence in filter(None, (of_search, of_pruner)):
-        loop.say(sentence)
-    if progress:
-        ended.panel = progress.conclude(ended.panel)
-    is_quiet = ranks.is_main() and not (progress and progress.is_shown)
-    are_lost = all(each.status.is_lost or each.status is Status.UNAVAILABLE for each in outcomes)
-    if is_quiet and outcomes and are_lost:
-        first = outcomes[0].error or advice(outcomes[0].status, "")
-        why = f"no run is completed: {statuses_in_words(each.status for each in outcomes)}; {first}"
-        print(printable(f"{ended.folder}: {why}"), file=sys.stderr)  # noqa: T201 - the only line without a display
-    return ended
-
-
 def outcome_of(loop: Loop, exit_code: int, **facts: Any) -> GridOutcome:
-    """Return the outcome of a grid; `facts` are arguments of `conclude`, none for no conclusion."""
+    """Return the outcome of a grid; `facts` are arguments of `conclude`, none for no conclusion.
+
+    Without a display, a line says that no run is completed.
+    """
     experiment = loop.task.experiment
     asked_for = loop.without_left_out(loop.search) if loop.search else [*loop.runs.values()]
     states = [loop.states[planned.folder.id] for planned in asked_for]
@@ -449,6 +424,12 @@ def outcome_of(loop: Loop, exit_code: int, **facts: Any) -> GridOutcome:
             "times": times,
             "others": loop.others,
         }
+        statuses = [state.status for state in states]
+        are_lost = all(status.is_lost or status is Status.UNAVAILABLE for status in statuses)
+        if states and are_lost and not getattr(loop.display, "is_shown", False):
+            first = states[0].outcome.error or advice(statuses[0], "")
+            why = f"no run is completed: {statuses_in_words(statuses)}; {first}"
+            print(printable(f"{for_people(experiment.path)}: {why}"), file=sys.stderr)  # noqa: T201 - see above
     return GridOutcome(
         [(planned.run, state.outcome) for planned, state in zip(asked_for, states, strict=True)],
         exit_code, for_people(experiment.path), experiment.path.name, states, experiment.design,

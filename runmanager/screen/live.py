@@ -247,8 +247,11 @@ class GridProgress(Display):
         self.say(f"{why}Stopping{dropped}.{force}")
         self.flush()
 
-    def conclude(self, panel: "Panel") -> "Panel":
-        """Print the panel at the end of a grid, and log its text."""
+    def conclude(self, panel: "Panel", loop: Loop, outcomes: Sequence[Outcome]) -> "Panel":
+        """Print the results of the search and the pruner, and the panel at the end of a grid."""
+        for part in filter(None, (loop.search, loop.pruner)):
+            if sentence := part.conclusion(outcomes):
+                self.say(sentence)
         self.flush()
         for line in str(panel).split("\n"):
             _log(line, is_shown=self.is_shown)

@@ -343,6 +343,8 @@ def test_an_unknown_executor_hides_no_other_problem():
         run_grid({"lr": [1]}, train, experiment="exp", executor="lane", jobs=0, timeout=-1)
 
     assert [problem.split()[0] for problem in caught.value.problems] == ["executor", "jobs", "timeout"]
+    with pytest.raises(GridError, match=r"got jobs=0 and timeout=-1: use executor='lanes'"):
+        run_grid({"lr": [1]}, train, experiment="exp", executor="inline", jobs=0, timeout=-1)
 
 
 SHADOW = """

@@ -18,7 +18,7 @@ from runmanager import (
     run_grid,
 )
 from runmanager.errors import Problems
-from runmanager.front.options import GridOptions, check_runs
+from runmanager.front.options import GridOptions
 
 DOCS = Path(__file__).parents[2] / "docs"
 OPTIONS = {option.name: option.default for option in dataclasses.fields(GridOptions)}
@@ -87,7 +87,7 @@ def test_all_that_is_wrong_with_options_is_said_at_once():
     }  # fmt: skip
 
     with pytest.raises(GridError) as raised:
-        check_runs({"lr": [0.1]}, do_nothing, GridOptions(experiment="e", **wrong), Problems())
+        run_grid({"lr": [0.1]}, do_nothing, experiment="e", **wrong)
 
     assert {problem.partition(" ")[0] for problem in raised.value.problems} == wrong.keys()
 
