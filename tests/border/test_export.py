@@ -4,7 +4,6 @@ import json
 import shutil
 import struct
 import sys
-import warnings
 from contextlib import suppress
 
 import pandas as pd
@@ -14,7 +13,6 @@ from runmanager import (
     GridError,
     MissingExtraError,
     RunManager,
-    RunsWarning,
     StorageError,
     best,
     export,
@@ -25,8 +23,6 @@ from runmanager import (
     load_table,
 )
 from tests.border.experiments import execute
-
-ODD = {"x" * 300: 1, "x" * 299 + "y": 2, "名": 3, "text": "\ud800" + "t" * 7000}
 
 
 def study(root, losses=((0.5, 0.25),)):
@@ -153,24 +149,6 @@ def test_mlflow_gets_every_metric_of_every_epoch_and_changed_runs_once(tmp_path,
     assert any("too large" in tag for tag in failed.data.tags.values())
     own = {name for name in failed.data.tags if name.startswith("runmanager.")}
     assert own == {f"runmanager.{name}" for name in ("id", "run", "status", "error", "state")}
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("default")
-def test_names_that_mlflow_does_not_take_are_changed_stay_unique_and_give_one_warning(tmp_path, mlflow):
-    with RunManager("study", tmp_path / "runs", tensorboard=False, display=False).run(ODD):
-        pass
-    uri = f"sqlite:///{tmp_path}/mlflow.db"
-
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        export_mlflow(tmp_path / "runs", tracking_uri=uri)
-
-    (run,) = logged(mlflow, uri)[1].values()
-    params = run.data.params
-    assert len([each for each in caught if each.category is RunsWarning]) == 1
-    assert sorted(int(value) for value in params.values() if len(value) == 1) == [1, 2, 3]
-    assert params["text"].endswith("ttt")
 
 
 @pytest.mark.slow
