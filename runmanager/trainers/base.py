@@ -2,7 +2,7 @@
 
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -77,28 +77,33 @@ class TrainedRun:
             forget()  # these checkpoints come from changed code
         return saved.get(opened.number)
 
-    @property
-    def state(self) -> TrainerState:
-        """The trainer's part of the run's checkpoints."""
-        state = self.opened.state
-        assert isinstance(state, TrainerState)
-        return state
-
-    def begin(self, after: int, step: str, optimizers: Sequence[Any], loader: Any, *, is_saving: bool) -> None:
+    def begin(
+        self,
+        after: int,
+        step: str,
+        optimizers: Sequence[Any],
+        loader: Any,
+        *,
+        is_saving: bool,
+        inexact: str = "",
+        save_epoch: Callable[[int], None] = lambda _: None,
+    ) -> None:
         """Check that a trainer that starts after an epoch resumes at the run's epoch; `step` is what to write.
 
         Raises:
             LifecycleError: The trainer continues after another epoch.
         """
-        opened = self.opened
+        opened, state = self.opened, self.opened.state
         if after != opened.number:
             rule = f"the trainer continues after epoch {after}, the run after epoch {opened.number}"
-            raise LifecycleError(f"{rule}: write {step}")
-        self.state.is_saved = is_saving
-        if is_saving and (why := by_workers(loader)):
-            warn(why)
-            self.state.inexact = why  # known too late for the journal's first line
-        self.state.learning_rate = lambda: next(
+            raise LifecycleError(f"{rule}: write {step}, once in a run")
+        assert isinstance(state, TrainerState)
+        state.is_saved, state.save_epoch = is_saving, save_epoch
+        inexact = inexact or by_workers(loader)
+        if is_saving and inexact:
+            warn(inexact)
+            state.inexact = inexact  # known too late for the journal's first line
+        state.learning_rate = lambda: next(
             (float(group["lr"]) for optimizer in optimizers[:1] for group in optimizer.param_groups), None
         )
         if opened.loader is None:  # the loader of a stream has no length and therefore no truth value
@@ -160,8 +165,7 @@ def columns(values: Mapping[str, Any], params: Mapping[str, Any]) -> dict[str, f
             number = float(value)
         except (TypeError, ValueError, RuntimeError):  # not a single number
             continue
-        column = re.sub(r"\W", "_", name)
-        column = column if column.isidentifier() else f"_{column}"
+        column = re.sub(r"\W|^(?=\d)", "_", name)
         while column in taken or column in named:
             column += "_logged"
         named[column] = number

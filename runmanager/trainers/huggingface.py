@@ -105,11 +105,7 @@ class RunManagerCallback(TrainerCallback):
         super().__init__()
         self.run = TrainedRun(manager)
         self._is_saving = checkpoint
-        self._values: dict[str, Any] = {}  # values that the trainer logged in the epoch
-        self._losses: list[tuple[float, int]] = []  # (loss, number of steps) of each log
-        self._first_step = self._logged_step = (
-            0  # step numbers of the trainer at the start of the epoch, and at the trainer's last log
-        )
+        self._first_step = 0  # number of the trainer's steps before the epoch
         self._has_ended = False  # whether the epoch has ended, and is committed with its checkpoint
 
     def on_train_begin(
@@ -117,25 +113,23 @@ class RunManagerCallback(TrainerCallback):
     ) -> None:
         """Check that the trainer resumes at the run's epoch, and saves to the run's folder."""
         args.logging_nan_inf_filter = False  # the filter would hide NaN losses of a diverged run
-        opened = self.run.opened
-        if not opened.has_begun:
+        if not self.run.opened.has_begun:
             checkpoint_path(self.run.manager)  # what the program has left out
-        after = round(state.epoch or 0)
         step = "trainer.train(resume_from_checkpoint=checkpoint_path(manager))"
         optimizers = [kwargs["optimizer"]] if kwargs.get("optimizer") else []
         loader = kwargs.get("train_dataloader")
-        self.run.begin(after, step, optimizers, loader, is_saving=self._is_saving)
+        self.run.begin(round(state.epoch or 0), step, optimizers, loader, is_saving=self._is_saving)
         if self._is_saving and Path(args.output_dir or "").absolute() != self.run.folder.absolute():
             rule = f"output_dir is {args.output_dir!r}, but checkpoints have to be in the folder of the run"
             advice = "training_arguments(manager), or RunManagerCallback(manager, checkpoint=False)"
             raise InvalidArgumentError([f"{rule}: write {advice}"])
-        self._logged_step = state.global_step
+        state.max_steps = self.run.most_steps or state.max_steps
 
     def on_epoch_begin(
         self, args: TrainingArguments, state: "State", control: "TrainerControl", **kwargs: Any
     ) -> None:
         """Begin an epoch; commit the previous epoch if it had no checkpoint."""
-        self._commit(control)
+        self._commit(state, control)
         self.run.begin_epoch(state.num_train_epochs)
         self._first_step = state.global_step
 
@@ -149,9 +143,6 @@ class RunManagerCallback(TrainerCallback):
         self.run.opened.report_step()
         if control.should_evaluate:
             self.run.begin_evaluation()
-        most = self.run.most_steps
-        if most and state.global_step - self._first_step >= most:
-            control.should_epoch_stop = control.should_training_stop = True
 
     def on_epoch_end(
         self, args: TrainingArguments, state: "State", control: "TrainerControl", **kwargs: Any
@@ -173,23 +164,17 @@ class RunManagerCallback(TrainerCallback):
         logs: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        """Collect the trainer's logged values."""
-        logs = logs or {}
-        if _END in logs:
-            self._commit(control)
-        if not self.run.is_in_epoch:
-            return
-        values = {name: value for name, value in logs.items() if name != "epoch" and not name.endswith(_SPEEDS)}
-        if "loss" in values:
-            self._losses.append((values["loss"], state.global_step - self._logged_step))
-            self._logged_step = state.global_step
-        if self._has_ended and not math.isfinite(self._loss() or 0.0):
-            control.should_save, control.should_training_stop = False, True
-        self._values |= values
-        if not self._has_ended:
-            named = columns(values, self.run.opened.folder.params)
-            named = {f"step_{name}" if name in ("loss", "accuracy") else name: v for name, v in named.items()}
-            self.run.manager.log(named)
+        """Log the values of a step; do not save an epoch whose loss is not finite."""
+        if _END in (logs or {}):
+            self._commit(state, control)
+        if self._has_ended:
+            if not math.isfinite(self._values(state).get("loss", 0.0)):
+                control.should_save, control.should_training_stop = False, True
+        elif self.run.is_in_epoch:
+            named = columns(_without_speeds(logs or {}), self.run.opened.folder.params)
+            self.run.manager.log(
+                {f"step_{name}" if name in ("loss", "accuracy") else name: v for name, v in named.items()}
+            )
 
     def on_prediction_step(
         self, args: TrainingArguments, state: "State", control: "TrainerControl", **kwargs: Any
@@ -208,13 +193,13 @@ class RunManagerCallback(TrainerCallback):
         self, args: TrainingArguments, state: "State", control: "TrainerControl", **kwargs: Any
     ) -> None:
         """Commit the epoch, as its checkpoint is complete."""
-        self._commit(control)
+        self._commit(state, control)
 
     def on_train_end(
         self, args: TrainingArguments, state: "State", control: "TrainerControl", **kwargs: Any
     ) -> None:
         """Commit the last epoch; record early stopping of the trainer."""
-        self._commit(control)
+        self._commit(state, control)
         self.run.end(state.num_train_epochs)
 
     def on_predict(
@@ -226,23 +211,35 @@ class RunManagerCallback(TrainerCallback):
         **kwargs: Any,
     ) -> None:
         """Add the metrics of a test to the summary of the run."""
-        self.run.add_test({name: value for name, value in metrics.items() if not name.endswith(_SPEEDS)})
+        self.run.add_test(_without_speeds(metrics))
 
-    def _commit(self, control: "TrainerControl") -> None:
+    def _commit(self, state: "State", control: "TrainerControl") -> None:
         """Commit the ended epoch, if any."""
-        if not self._has_ended:
-            return
-        loss = self._loss()
-        values = self._values if loss is None else {**self._values, "loss": loss}
-        self._values, self._losses, self._has_ended = {}, [], False
-        if self.run.end_epoch(values):
-            control.should_training_stop = True
+        if self._has_ended:
+            self._has_ended = False
+            if self.run.end_epoch(self._values(state)):
+                control.should_training_stop = True
 
-    def _loss(self) -> float | None:
-        """Return the mean loss over the steps of the epoch, None without a logged loss."""
-        if len(self._losses) <= 1:
-            return self._losses[0][0] if self._losses else None  # a single loss is returned unchanged
-        return sum(loss * steps for loss, steps in self._losses) / sum(steps for _, steps in self._losses)
+    def _values(self, state: "State") -> dict[str, Any]:
+        """Return the last values that the trainer logged in the epoch, and the mean loss over its steps."""
+        values: dict[str, Any] = {}
+        loss = 0.0
+        logged_step: float = self._first_step
+        for log in state.log_history:
+            if log["step"] > self._first_step and _END not in log:
+                values |= _without_speeds(log)
+                if "loss" in log:
+                    loss += log["loss"] * ((log["step"] - logged_step) / (state.global_step - self._first_step))
+                    values["loss"], logged_step = loss, log["step"]
+        return values
+
+
+def _without_speeds(logs: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: value
+        for name, value in logs.items()
+        if name not in ("epoch", "step") and not name.endswith(_SPEEDS)
+    }
 
 
 def _saved(folder: Path) -> dict[int, Path]:

@@ -1,4 +1,4 @@
-"""Adapter for Lightning's Trainer, and a logger for Fabric."""
+"""Adapter for Lightning's Trainer."""
 
 import logging
 import os
@@ -6,6 +6,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from runmanager.errors import LifecycleError, MissingExtraError
 from runmanager.front.manager import RunManager
 from runmanager.trainers.base import TrainedRun, columns
 
-__all__ = ["RunManagerCallback", "RunManagerLogger", "checkpoint_path", "trainer_options"]
+__all__ = ["RunManagerCallback", "checkpoint_path", "trainer_options"]
 
 try:  # Lightning has two packages; use the package that the program has imported
     if "pytorch_lightning" in sys.modules and "lightning.pytorch" not in sys.modules:
@@ -35,6 +36,8 @@ except ImportError as error:
     raise MissingExtraError(
         ["runmanager.trainers.lightning needs lightning: pip install 'torch-runmanager[lightning]'"]
     ) from error
+
+_RELOADED = "a run with reload_dataloaders_every_n_epochs cannot be resumed exactly"
 
 
 def trainer_options(manager: RunManager, **options: Any) -> dict[str, Any]:
@@ -79,7 +82,7 @@ def trainer_options(manager: RunManager, **options: Any) -> dict[str, Any]:
     if num_ranks > 1:
         num_local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
         arguments |= {"devices": num_local, "num_nodes": num_ranks // num_local, "strategy": "ddp"}
-    arguments |= {**options, "callbacks": callbacks, "logger": [RunManagerLogger(manager), *loggers]}
+    arguments |= {**options, "callbacks": callbacks, "logger": [_StepLogger(run), *loggers]}
     if run.most_steps:
         arguments |= {
             "limit_train_batches": run.most_steps, "limit_val_batches": 1, "limit_test_batches": 1,
@@ -103,18 +106,12 @@ def checkpoint_path(manager: RunManager) -> Path | None:
     """
     run = TrainedRun(manager)
     path = run.resume_trainer(_saved(run.folder))
-    if path is None and run.opened.attempt > 1:  # on rank 0, else ModelCheckpoint would write last-v1.ckpt
-        _move_aside(run.opened.folder.path, run.opened.attempt - 1)
+    folder, attempt = run.opened.folder.path, run.opened.attempt
+    checkpoints = folder / files.ARTIFACTS / "checkpoints"
+    # of callbacks of a superseded attempt; on rank 0, else ModelCheckpoint would write last-v1.ckpt
+    if path is None and attempt > 1 and checkpoints.exists():
+        os.renames(checkpoints, folder / f"attempt-{attempt - 1}.{files.ARTIFACTS}" / checkpoints.name)
     return path
-
-
-def _move_aside(folder: Path, attempt: int) -> None:
-    """Rename the checkpoints of callbacks of a superseded attempt, if there are any."""
-    source = folder / files.ARTIFACTS / "checkpoints"
-    target = folder / f"attempt-{attempt}.{files.ARTIFACTS}" / source.name
-    if source.exists() and not target.exists():
-        files.make_folder(target.parent)
-        source.replace(target)
 
 
 class RunManagerCallback(Checkpoint):  # type: ignore[misc]  # mypy does not follow lightning
@@ -141,9 +138,6 @@ class RunManagerCallback(Checkpoint):  # type: ignore[misc]  # mypy does not fol
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Check that the trainer's processes are the ranks of the run."""
-        for logger in trainer.loggers:
-            if isinstance(logger, RunManagerLogger):
-                logger.is_followed = True
         self._sigint = signal.getsignal(signal.SIGINT)
         if trainer.world_size != ranks.num_ranks():
             raise LifecycleError(
@@ -171,19 +165,19 @@ class RunManagerCallback(Checkpoint):  # type: ignore[misc]  # mypy does not fol
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Check that the trainer resumes at the run's epoch."""
         opened = self.run.opened
-        if opened.number > (opened.resume_epoch or 0):
-            raise LifecycleError(
-                "trainer.fit() a second time in one run: give max_epochs= the epochs of both, or begin another "
-                "run"
-            )
         if not opened.has_begun:
             checkpoint_path(self.run.manager)  # what the program has left out
         if self._loaded.get("run") != opened.folder.id:
             self._loaded = {}  # the checkpoint is from another run; this run begins with its weights
-        step = "trainer.fit(..., ckpt_path=checkpoint_path(manager))"
-        after, optimizers = self._loaded.get("epoch", 0), trainer.optimizers
-        self.run.begin(after, step, optimizers, trainer.train_dataloader, is_saving=self._is_saving)
-        self.run.state.save_epoch = lambda number: self._save(trainer, number)
+        self.run.begin(
+            self._loaded.get("epoch", 0),
+            "trainer.fit(..., ckpt_path=checkpoint_path(manager))",
+            trainer.optimizers,
+            trainer.train_dataloader,
+            is_saving=self._is_saving,
+            inexact=_RELOADED if trainer.reload_dataloaders_every_n_epochs else "",
+            save_epoch=partial(self._save, trainer),
+        )
         if self._loaded:
             trainer.should_stop = trainer.should_stop or self._loaded["should_stop"]
             # Lightning steps ReduceLROnPlateau only after its checkpoint
@@ -278,7 +272,8 @@ class RunManagerCallback(Checkpoint):  # type: ignore[misc]  # mypy does not fol
         plateau = {
             str(index): float(trainer.callback_metrics[config.monitor])
             for index, config in enumerate(trainer.lr_scheduler_configs)
-            if config.reduce_on_plateau
+            if trainer.lightning_module.automatic_optimization
+            and config.reduce_on_plateau
             and config.interval == "epoch"
             and number % config.frequency == 0
             and config.monitor in trainer.callback_metrics
@@ -305,38 +300,24 @@ class RunManagerCallback(Checkpoint):  # type: ignore[misc]  # mypy does not fol
 
     def _restore_random(self, trainer: Any) -> None:
         """Restore the random states of the last epoch's end, which determine the order of batches."""
-        loop, every = trainer.fit_loop, trainer.reload_dataloaders_every_n_epochs
-        # number of epochs of the current loader so far; 0 if a loader is created for each epoch
-        number = self._loaded["epoch"] % every if every else None
-        of_ranks = self._loaded.get("random", [])
+        of_ranks = self._loaded["random"]
         if ranks.rank() < len(of_ranks):
             random, loader_states = of_ranks[ranks.rank()]
             for name, generator in generators(trainer.train_dataloader):
-                if name in loader_states and number != 0:
+                if name in loader_states:
                     generator.set_state(loader_states[name])
             torch_devices.restore_random(random, self.run.opened.device)
-        if number is not None:
-            loop._last_train_dl_reload_epoch = self._loaded["epoch"] - number  # noqa: SLF001 - else: this epoch
-        if number == 0:
-            iter(loop._data_fetcher)  # noqa: SLF001 - the first time, made before the states were restored
+        loop = trainer.fit_loop
         if loop.is_resuming:  # needed only after a resume, as otherwise Lightning creates the iterator
             iter(loop._data_fetcher)  # noqa: SLF001 - made before the states were restored
 
 
-class RunManagerLogger(Logger):  # type: ignore[misc]  # as above
-    """Logs the metrics of Lightning or Fabric as values of steps: in TensorBoard, and in `load_steps`.
+class _StepLogger(Logger):  # type: ignore[misc]  # as above
+    """Logs Lightning's metrics as values of steps: in TensorBoard, and in `load_steps`."""
 
-    With Fabric, the last value of each epoch is also a column of the table. With Lightning's Trainer, columns
-    come from `RunManagerCallback`.
-
-    Args:
-        manager: A manager with an open run.
-    """
-
-    def __init__(self, manager: RunManager) -> None:
+    def __init__(self, run: TrainedRun) -> None:
         super().__init__()
-        self.manager = manager
-        self.is_followed = False  # whether a RunManagerCallback writes the columns
+        self.run = run
 
     @property
     def name(self) -> str:
@@ -346,31 +327,13 @@ class RunManagerLogger(Logger):  # type: ignore[misc]  # as above
     version = name
 
     def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
-        """Log the values of a step.
-
-        Args:
-            metrics: Name -> value.
-            step: Ignored, as steps are the batches of the run.
-
-        Raises:
-            LifecycleError: No epoch is open.
-        """
-        if self.is_followed and not self.manager._is_open:
-            return
-        run = TrainedRun(self.manager)
-        if not run.is_in_epoch:
-            if self.is_followed:
-                return  # Lightning logs values again that the callback has committed
-            raise LifecycleError(
-                "RunManagerLogger outside an epoch: call manager.begin_epoch() first; with Lightning's "
-                "Trainer, write Trainer(**trainer_options(manager))"
+        """Log the values of a step; steps are the batches of the run."""
+        if self.run.is_in_epoch:  # Lightning logs values again that the callback has committed
+            values = {name: value for name, value in metrics.items() if name != "epoch"}
+            named = columns(values, self.run.opened.folder.params)
+            self.run.manager.log(
+                {name: v for name, v in named.items() if name not in ("loss", "accuracy", "step")}
             )
-        values = {name: value for name, value in metrics.items() if name != "epoch"}
-        named = columns(values, run.opened.folder.params)
-        if not self.is_followed:
-            run.opened.add_evaluation(named, 0.0)
-        free = {name: value for name, value in named.items() if name not in ("loss", "accuracy", "step")}
-        self.manager.log(free)
 
     def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
         """Do nothing, as the table has the run's hyperparameters."""
@@ -382,5 +345,4 @@ def _num_epochs(trainer: Any) -> int | None:
 
 def _saved(folder: Path) -> dict[int, Path]:
     """Return the checkpoints: number of the epoch -> path."""
-    paths = {path.stem.removeprefix("epoch-"): path for path in folder.glob("epoch-*.ckpt")}
-    return {int(number): path for number, path in paths.items() if number.isdecimal()}
+    return {int(path.stem.removeprefix("epoch-")): path for path in folder.glob("epoch-*.ckpt")}
