@@ -143,8 +143,7 @@ def _paired(runs: pd.DataFrame, axis: str, ranking: Ranking) -> tuple[pd.DataFra
     if lost := int(num_others.sum()) - sum(int(part.count()) for part in between.values()):
         is_without = numbers.isna().to_numpy() & (num_others.to_numpy()[group] > 0)
         why = statuses_in_words(runs["status"][is_without]) if "status" in runs else ""
-        are = "is" if lost == 1 else "are"
-        summary.append(f"{counted(lost, 'pair')} {are} left out, as runs have no number{why and f' ({why})'}")
+        summary.append(f"{counted(lost, 'pair')} left out, as runs have no number{why and f' ({why})'}")
     return beside(settings, pd.DataFrame({**values, **between, **ratios}, index=settings.index)), summary
 
 

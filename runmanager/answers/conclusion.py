@@ -113,11 +113,11 @@ def _table(answers: Answers) -> tuple[Table | None, str]:
         return None, ""
     listed = ranking.front if ranking.is_choice else ranking.settings
     best = listed[: _NUM_BEST if len(listed) > _NUM_BEST + 1 else None]  # hiding one row saves no line
-    which = ["the Pareto front"] if ranking.is_choice else []
-    which += [f"the first {len(best)}"] if len(best) < len(listed) else []
-    which += [ranking.count] if which or ranking.others else []
-    which += [answers.scope] if answers.scope else []
-    return settings_view(answers.runs, ranking, best).drawn(), "; ".join(which)
+    front = "the Pareto front" if ranking.is_choice else ""
+    first = f"the first {len(best)}" if len(best) < len(listed) else ""
+    count = ranking.count if front or first or ranking.others else ""
+    which = "; ".join(filter(None, [front, first, count, answers.scope]))
+    return settings_view(answers.runs, ranking, best).drawn(), which
 
 
 def _failed(runs: pd.DataFrame, folder: Path) -> list[Sentence]:

@@ -50,7 +50,7 @@ def diff_of(first: tuple[str, Side], second: tuple[str, Side]) -> list[Row]:
         missing = math.nan if key[0] == "metric" else ""
         before, now = one.get(key, missing), other.get(key, missing)
         if before != now:
-            rows.append(_row(*key, before, now))
+            rows.append(_row(*key, _listed(before), _listed(now)))
     rows += _code(sides)
     return rows if are_runs else [*rows, *_goal([first, second])]
 
@@ -84,7 +84,7 @@ def _described(runs: Side, *, is_run: bool) -> dict[tuple[str, str], Any]:
 def _code(sides: Sequence[Side]) -> list[Row]:
     """Return the code, values and data that differ between the last begun runs, and the changed lines."""
     before, now = (
-        next((f for run in reversed(runs) if (f := _mapping(run.start.get("fingerprint")))), {})
+        next(filter(None, (_mapping(run.start.get("fingerprint")) for run in reversed(runs))), {})
         for runs in sides
     )
     # versions have separate rows
@@ -111,14 +111,19 @@ def _goal(named: Sequence[tuple[str, Side]]) -> list[Row]:
     # a goal may name a column of text, such as a hyperparameter
     if goal is None or any(goal.metric not in runs or runs[goal.metric].dtype != "float64" for runs in tables):
         return []
-    own = [None if mine == goal else str(goal) for mine in goals]  # None selects all goals of the experiment
-    best = [ranking_of(runs, given).settings[:1] for runs, given in zip(tables, own, strict=True)]
+    best = [
+        ranking_of(runs, None if mine == goal else str(goal)).settings[:1]  # None selects all its goals
+        for runs, mine in zip(tables, goals, strict=True)
+    ]
     before, now = (settings[0].mean if settings else math.nan for settings in best)
     return [_row("metric", f"{goal.metric}, leading setting", before, now)] if before != now else []
 
 
-def _row(what: str, name: str, *sides: Any) -> Row:
-    first, second = (listed(side, _MOST_VALUES) if isinstance(side, tuple) else side for side in sides)
+def _listed(value: Any) -> Any:
+    return listed(value, _MOST_VALUES) if isinstance(value, tuple) else value
+
+
+def _row(what: str, name: str, first: Any, second: Any) -> Row:
     row = {"what": what, "name": printable(name), "first": first, "second": second}
     return {**row, "difference": second - first} if isinstance(first, float) else row
 

@@ -21,7 +21,8 @@ def luck_of(runs: pd.DataFrame, metric: str, rivals: Numbers, best: int, other: 
     if "folder" not in runs or not all(map(len, both)):
         return ""
     n, other_n = (_num_items(Path(str(runs["folder"].iloc[part.index[0]])), column) for part in both)
-    half = half_width(*(float(part.mean()) for part in both), n) if n == other_n > 0 else 0.0
+    first, second = (float(part.mean()) for part in both)
+    half = half_width(first, second, n) if n == other_n > 0 else 0.0
     if not half:  # without a difference in any item
         return ""
     name = column.removesuffix("_accuracy")

@@ -575,7 +575,9 @@ def rows_of(runs: pd.DataFrame, ranking: Ranking, settings: Sequence[Setting]) -
     if not ranking.repeats:
         return runs.iloc[[setting.rows[0] for setting in settings]]
     parts = [
-        _of_parts([setting.statistics[index] for setting in settings]).add_prefix(f"{goal.metric} ")
+        pd.DataFrame([each.statistics[index] for each in settings], columns=_PARTS).add_prefix(
+            f"{goal.metric} "
+        )
         for index, goal in enumerate(ranking.goals)
     ]
     columns = pd.concat(parts, axis="columns")
@@ -721,13 +723,7 @@ def mean_of(numbers: Sequence[float]) -> float:
 def describe(numbers: "pd.Series[float]", group: Numbers) -> pd.DataFrame:
     """Return a row of statistics for each group; NaN values are ignored."""
     each = {code: statistics_of(part.dropna().tolist()) for code, part in numbers.groupby(group)}
-    return _of_parts([*each.values()]).set_index(pd.Index(each))
-
-
-def _of_parts(statistics: Sequence[Mapping[str, float]]) -> pd.DataFrame:
-    """Make a table from the results of `statistics_of`."""
-    types = {"n": "int64"} | dict.fromkeys(_PARTS[1:], "float64")
-    return pd.DataFrame(statistics, columns=_PARTS).astype(types)
+    return pd.DataFrame([*each.values()], [*each], _PARTS)
 
 
 def t_quantile(freedom: Any) -> Any:

@@ -136,7 +136,7 @@ def of_table(
     metrics, params = [goal.metric for goal in goals], hyperparameters_of(rows)
     is_computed = isinstance(rows, Finding) and "run" not in rows  # of settings, pairs or effects
     may_go = params if is_computed else [*rows]
-    same = {name: values[0] for name in may_go if len(values := numbered(rows[name])[1]) == 1}
+    same = {name: cell(values[0]) for name in may_go if len(values := numbered(rows[name])[1]) == 1}
     kept = ("run", REPEATS, *metrics, *varying)
     whole = [name for name in rows if len(rows) == 1 or name not in same or name in kept]
     ahead = [*_LEADING, *params, *metrics]
@@ -149,8 +149,8 @@ def of_table(
     main = [name for name in (*ahead, *measured, _TIME, "status", "error") if name != RUNS]
     order = [name for name in dict.fromkeys([*main, *rows]) if name in whole]
     silent = COLUMNS - {"status", "epochs"}
-    left_out = [name for name in same if name not in order and name not in silent and cell(same[name])]
-    texts = ", ".join(f"{name}={cell(same[name])}" for name in left_out)
+    left_out = [name for name in same if name not in order and name not in silent and same[name]]
+    texts = ", ".join(f"{name}={same[name]}" for name in left_out)
     has_best = len(rows) > 1 and bool(metrics) and not math.isnan(completed(rows, metrics[0])[0])
     some = f"{n:,} of {len(rows):,} rows" if n is not None and n < len(rows) else ""
     view = View(

@@ -188,7 +188,7 @@ def _table(contest: Contest) -> pd.DataFrame:
     means = plain_means(contest.scores[rows])
     words = dict.fromkeys(rows, "not compared") | dict.fromkeys(rows[:1], "") | contest.states
     computed: dict[str, list[Any]] = {
-        contest.metric: [float(contest.ranking.goal.sign * mean) for mean in means],
+        contest.metric: [contest.ranking.goal.sign * mean for mean in means],
         f"{contest.unit}s": contest.has_score.sum(axis=1)[rows].tolist(),
         "difference": [lead.mean for lead in leads],
         "low": [lead.low for lead in leads],

@@ -75,7 +75,7 @@ def test_runs_without_a_partner_or_a_number_are_left_out():
     pairs = compare(runs)
 
     assert rows_of(pairs) == [{"lr": 0.1, "cpu": 2.0, "cuda": 1.0, "cuda vs cpu": -1.0, "cuda / cpu": 0.5}]
-    assert "1 pair is left out, as runs have no number" in pairs.sentence
+    assert "1 pair left out, as runs have no number" in pairs.sentence
 
 
 def test_a_value_of_which_no_run_has_a_number_leaves_the_pairs_of_the_others():
@@ -86,7 +86,7 @@ def test_a_value_of_which_no_run_has_a_number_leaves_the_pairs_of_the_others():
     pairs = compare(runs)
 
     assert rows_of(pairs) == [{"lr": lr, "a": 2.0, "b": 1.0, "b vs a": -1.0, "b / a": 0.5} for lr in (1, 2)]
-    assert "2 pairs are left out" in pairs.sentence
+    assert "2 pairs left out" in pairs.sentence
     assert "geometric mean of 2," in pairs.sentence
 
 

@@ -154,7 +154,7 @@ def test_pairs_are_made_repeat_by_repeat_and_what_is_left_out_is_counted(runs):
 
     assert pairs[["fold", "seed"]].to_numpy().tolist() == [[0, 0], [0, 1], [1, 0]]
     assert pairs["0.1 vs 0.2"].tolist() == pytest.approx([-0.11, -0.1, -0.11])
-    sentence = "0.1 vs 0.2: -0.1067 (mean of 3 pairs) · 1 pair is left out, as runs have no number (1 failed)"
+    sentence = "0.1 vs 0.2: -0.1067 (mean of 3 pairs) · 1 pair left out, as runs have no number (1 failed)"
     assert show(pairs).caption.startswith(f"accuracy of runs that differ in lr only · {sentence}")
 
 
@@ -170,7 +170,7 @@ def test_a_value_that_failed_in_one_setting_leaves_the_pairs_of_the_others():
     assert pairs["width"].tolist() == [8, 16]
     assert pairs["0.3 vs 0.2"].tolist() == pytest.approx([0.1, 0.1])
     assert pairs["0.1 vs 0.2"].isna().tolist() == [False, True]
-    assert "1 pair is left out, as runs have no number (1 diverged)" in pairs.sentence
+    assert "1 pair left out, as runs have no number (1 diverged)" in pairs.sentence
 
 
 def test_the_best_setting_is_named_with_its_mean_its_interval_and_its_repeats(runs):

@@ -324,7 +324,7 @@ def test_compare_pairs_runs_that_differ_in_one_axis_and_counts_what_it_left_out(
     assert answer.code == 0
     assert "kl" in answer.err
     assert "3 pairs" in answer.words
-    assert "1 pair is left out" in answer.words
+    assert "1 pair left out" in answer.words
     assert "failed" in answer.words
 
 
