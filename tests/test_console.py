@@ -14,6 +14,7 @@ from runmanager.drawing.console import (
     print_table,
     wide_console,
 )
+from runmanager.drawing.table import Table
 
 
 def printed(table, width=200, *, is_terminal=False):
@@ -43,6 +44,16 @@ def test_without_a_terminal_lines_are_not_folded_at_its_width(capsys):
     print_table(pd.DataFrame([{"run": 1, "error": "word " * 50}]))
 
     assert len(capsys.readouterr().out.splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    ("width", "heads"),
+    [(20, ["run time"]), (36, ["run", f"time  {'n' * 30}"]), (40, [f"run time  {'n' * 30}"])],
+)
+def test_a_heading_is_folded_only_if_more_columns_fit(width, heads):
+    lines, _ = Table(["run time", "n" * 30], [[1, 2]]).fitted(width)
+
+    assert [line.plain.strip() for line in lines[:-1]] == heads
 
 
 @pytest.mark.parametrize("modules", ["plain Python", "IPython in a terminal", "IPython not in use"])

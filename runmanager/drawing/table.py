@@ -121,6 +121,7 @@ class Table:
         rooms = [max([0, *(cell_len(row[index]) for row in cells)]) for index in range(len(self._names))]
         rooms = [min(room, _LEAST_TEXT) if text else room for room, text in zip(rooms, is_text, strict=True)]
         folded = [_folded(name, room) for name, room in zip(self._names, rooms, strict=True)]
+        layouts = []
         for heads in (self._names, folded):
             least = [
                 max(room, *map(cell_len, head.split("\n"))) for room, head in zip(rooms, heads, strict=True)
@@ -128,8 +129,9 @@ class Table:
             if self._fold:
                 least = [min(room, _LEAST_FOLDED) for room in least]
             kept = [*range(len(rooms))] if everything or self._fold else self._kept(least, width)
-            if len(kept) == len(rooms) and _sum(least) <= width:
-                break
+            excess = max(_sum(least[i] for i in kept) - width, 0)
+            layouts.append((len(kept), -excess, heads, least, kept))
+        _, _, heads, least, kept = max(layouts, key=lambda layout: layout[:2])
         drawn = rich.table.Table(box=None, padding=(0, len(GAP), 0, 0), header_style="bold")
         for index in kept:
             drawn.add_column(
