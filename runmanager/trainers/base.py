@@ -103,9 +103,8 @@ class TrainedRun:
         if is_saving and inexact:
             warn(inexact)
             state.inexact = inexact  # known too late for the journal's first line
-        state.learning_rate = lambda: next(
-            (float(group["lr"]) for optimizer in optimizers[:1] for group in optimizer.param_groups), None
-        )
+        if optimizers:
+            state.learning_rate = lambda: float(optimizers[0].param_groups[0]["lr"])
         if opened.loader is None:  # the loader of a stream has no length and therefore no truth value
             opened.loader = loader
 

@@ -188,9 +188,8 @@ class RunManagerCallback(Checkpoint):  # type: ignore[misc]  # mypy does not fol
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         """Begin the epoch; restore the random states first if the trainer has just resumed."""
         if self._loaded:
-            trainer.fit_loop.epoch_loop.restarting = (
-                False  # with max_steps, the trainer may resume inside an ended epoch
-            )
+            # with max_steps, the trainer may resume inside an ended epoch
+            trainer.fit_loop.epoch_loop.restarting = False
             self._restore_random(trainer)
         self._loaded = {}
         self.run.begin_epoch(_num_epochs(trainer))
@@ -220,7 +219,7 @@ class RunManagerCallback(Checkpoint):  # type: ignore[misc]  # mypy does not fol
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
         """Stop the clock of the epoch."""
-        if not trainer.sanity_checking and self.run.is_in_epoch:
+        if self.run.is_in_epoch:
             self.run.begin_evaluation()
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
@@ -272,8 +271,7 @@ class RunManagerCallback(Checkpoint):  # type: ignore[misc]  # mypy does not fol
         plateau = {
             str(index): float(trainer.callback_metrics[config.monitor])
             for index, config in enumerate(trainer.lr_scheduler_configs)
-            if trainer.lightning_module.automatic_optimization
-            and config.reduce_on_plateau
+            if config.reduce_on_plateau
             and config.interval == "epoch"
             and number % config.frequency == 0
             and config.monitor in trainer.callback_metrics
