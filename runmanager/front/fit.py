@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import LBFGS, Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
@@ -128,7 +129,7 @@ def fit(
     device = manager._device_of(params, network)
     problems = _problems_of_values(manager, options, epochs, batch_size, scheduler_every, step)
     problems.check_choice(f"precision on {device}", precision, usable_precisions(device))
-    has_statistics = any(isinstance(module, _BATCH_NORMS) and module.training for module in network.modules())
+    has_statistics = any(isinstance(module, _BatchNorm) and module.training for module in network.modules())
     is_positive = isinstance(clip_grad_norm, (int, float)) and clip_grad_norm > 0
     rules = {
         "the open run has another network or loader: give fit() those of begin_run()":
@@ -146,17 +147,14 @@ def fit(
         "micro_batch changes the batch statistics of this network, and thus its results: use GroupNorm, or "
         "accept it with batch_norm_per_piece=True":
             has_statistics and micro_batch is not None and not batch_norm_per_piece,
-        f"optimizer must be one of torch.optim, got {optimizer!r:.60}; for several, {_OWN_LOOP}":
-            not isinstance(optimizer, Optimizer) and not callable(optimizer),
         f"scheduler must be one of torch.optim.lr_scheduler, got {scheduler!r:.60}":
             not isinstance(scheduler, LRScheduler | None) and not callable(scheduler),
     }  # fmt: skip
     _refuse(dict.fromkeys(problems, True) | rules)
     compute = computation(network, loss, step, memory_format)
     # make the optimizer before the clock starts, as the first one of a process imports modules for seconds
-    optimizer = optimizer if isinstance(optimizer, Optimizer) else optimizer(network.parameters())
-    if scheduler is not None and not isinstance(scheduler, LRScheduler):
-        scheduler = scheduler(optimizer)
+    optimizer = optimizer(network.parameters()) if callable(optimizer) else optimizer
+    scheduler = scheduler(optimizer) if callable(scheduler) else scheduler
     _check_made(network, optimizer, scheduler)
     measure = batch_size or manager._context.measure
     is_recorded = device.type == "cuda" and step is None and micro_batch is None and ranks.num_ranks() == 1
@@ -224,7 +222,7 @@ def _check_made(network: nn.Module, optimizer: object, scheduler: object) -> Non
     """Check an optimizer and a scheduler, which functions may have made."""
     if not isinstance(optimizer, Optimizer) or isinstance(optimizer, LBFGS):
         raise InvalidArgumentError(
-            f"fit() makes one step of one optimizer, got {optimizer!r:.60}: else {_OWN_LOOP}"
+            f"fit() makes one step of one optimizer of torch.optim, got {optimizer!r:.60}: else {_OWN_LOOP}"
         )
     trained = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
     is_of_metric = isinstance(scheduler, ReduceLROnPlateau)
@@ -241,9 +239,3 @@ def _refuse(rules: Mapping[str, bool]) -> None:
     """Raise the rules that are broken."""
     if problems := [rule for rule, is_broken in rules.items() if is_broken]:
         raise InvalidArgumentError("; ".join(problems))  # in one line, as it is the cause in the run's row
-
-
-_BATCH_NORMS = (
-    nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm,
-    nn.LazyBatchNorm1d, nn.LazyBatchNorm2d, nn.LazyBatchNorm3d,
-)  # fmt: skip

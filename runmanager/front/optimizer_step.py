@@ -1,7 +1,7 @@
 """The optimizer's step of a batch: whole or in micro-batches, in full or reduced precision."""
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
@@ -215,16 +215,13 @@ def _joined(parts: tuple[Any, ...]) -> torch.Tensor | None:
 
 def usable_precisions(device: torch.device) -> list[str]:
     """List the precisions in which a device can train, by trying each."""
-    return ["fp32", *(name for name in _REDUCED if _computes(device, name))]
-
-
-def _computes(device: torch.device, precision: str) -> bool:
-    try:
-        with quiet(), _autocast(device, precision):  # torch warns that autocast has no effect
+    names = ["fp32"]
+    for name, dtype in _REDUCED.items():
+        with suppress(RuntimeError), quiet(), _autocast(device, name):  # torch warns that it has no effect
             ones = torch.ones(2, 2, device=device)
-            return (ones @ ones).dtype == _REDUCED[precision]
-    except RuntimeError:
-        return False
+            if (ones @ ones).dtype == dtype:
+                names.append(name)
+    return names
 
 
 def _autocast(device: torch.device, precision: str) -> AbstractContextManager[Any]:

@@ -18,7 +18,7 @@ from runmanager.checks.changed import changes_since, fingerprint, note_changes_b
 from runmanager.checks.only import choose, numbers_of
 from runmanager.core import files
 from runmanager.core.contracts import Display, Executor, Listener, Search
-from runmanager.core.experiment import Design, Experiment, RunFolder, check_beginning
+from runmanager.core.experiment import Experiment, RunFolder, check_beginning
 from runmanager.core.files import for_people, open_closed_streams
 from runmanager.core.grid import Grid
 from runmanager.core.lock import hold
@@ -246,8 +246,13 @@ def open_grid(
     stop = Stop() if numbers else closing.enter_context(Stop.on_signals())
     runs = listed = check_runs(params, train, options, problems)
     experiment, design, notes = open_experiment(options, listed, problems)
-    search = _search_of(options, params, design, experiment.path) if options.search or options.decide else None
-    if options.search and search:
+    search: Search | None = None  # None executes all runs
+    if options.decide:
+        search = options.decide.search(*design.repeats or ())
+    elif options.search:
+        from runmanager.search.searching import Searching
+
+        search = Searching.of_grid(options.search, params, design, experiment.path)
         runs = search.runs(experiment) or []
     progress = None
     is_shown = ranks.is_main() and (options.plan_only or options.display is not False)
@@ -257,10 +262,10 @@ def open_grid(
         progress = GridProgress(experiment.path.name, show=is_shown)
         closing.callback(progress.clear)
         num_more = search.num_more() if search else 0
-        doing = "planning" if options.plan_only else "starting"
-        most = " up to" if num_more or options.decide else ""  # a search may end with fewer runs
+        # a search may end with fewer runs
+        most = f"{'up to ' * bool(num_more or options.decide)}{counted(len(runs) + num_more, 'run')}"
         # show this line now, as the import of torch takes seconds
-        progress.show_start(f"{options.experiment}: {doing}{most} {counted(len(runs) + num_more, 'run')}")
+        progress.show_start(f"{options.experiment}: {'planning' if options.plan_only else 'starting'} {most}")
     executor.prepare(train, experiment.path)  # lanes import torch while this process does
     in_parent = [listener for listener in options.listeners if listener.where == "parent"]
     in_worker = [listener for listener in options.listeners if listener.where == "worker"]
@@ -277,7 +282,7 @@ def open_grid(
     with stop.at_once():
         data = options.data() if callable(options.data) else options.data
         now = fingerprint(train, data, [*runs, *(search.to_try() if search else ())])
-        source = now["source"]["text"]
+    source = now["source"]["text"]
     now = {**now, "source": {"hash": short_hash(source)}}
     pruner = pruner_of(options.prune, design.goal) if options.prune and not numbers else None
     names = [type(listener).__name__ for listener in options.listeners if listener.may_stop]
@@ -308,17 +313,6 @@ def open_grid(
         stops_at_failure=options.on_error == "stop", began=began,
     )  # fmt: skip
     return loop, progress, [f"! {note}" for note in notes]
-
-
-def _search_of(options: GridOptions, params: Any, design: Design, path: Path) -> Search | None:
-    """Return what chooses the due runs, or creates runs; None executes all runs."""
-    if options.decide and design.repeats:
-        return options.decide.search(*design.repeats)
-    if options.search:
-        from runmanager.search.searching import Searching
-
-        return Searching.of_grid(options.search, params, design, path)
-    return None
 
 
 def check_settings(loop: Loop, *, is_of_resuming: bool) -> list[str]:
