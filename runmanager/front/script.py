@@ -41,8 +41,9 @@ def main(
 
     Each axis has a flag with one or more values: ``--lr 0.1 0.01`` replaces the values in the grid. Each
     keyword parameter of `train` has a flag too: if the flag is used, the parameter becomes an axis, and a
-    column of the tables. ``--sample 50`` draws runs from ranges. There are flags for the options of `run_grid`,
-    such as ``--plan``, ``--only``, ``--jobs``, ``--executor``; ``--help`` lists all flags.
+    column of the tables. A range can be replaced by another range, for example by ``--lr 1e-4..1e-2``, and
+    ``--sample 50`` draws runs. There are flags for the options of `run_grid`, such as ``--plan``, ``--only``,
+    ``--jobs``, ``--executor``; ``--help`` lists all flags.
 
     Args:
         params: The grid: axis -> values. An axis of a nested mapping has a flag like ``--opt.lr``.
@@ -84,7 +85,7 @@ def main(
         epilog="Started again, the command executes only the missing runs.",
         allow_abbrev=False,  # a misspelt axis must not match another flag
     )
-    parser._negative_number_matcher = _NEGATIVE  # noqa: SLF001 - argparse does not parse -1e-3
+    parser._negative_number_matcher = _NEGATIVE  # noqa: SLF001 - argparse parses neither -1e-3 nor -1..1
     try:
         _add_axes(parser, axes, settings, constants, help or {})
         _add_options(parser, experiment or Path(sys.argv[0]).stem or "experiment", options)
@@ -105,7 +106,8 @@ def main(
         if name in constants and name in settings:
             values[name] = settings[name] if read is None else read
         elif read:
-            grid[name] = read
+            is_range = len(read) == 1 and isinstance(read[0], Range)
+            grid[name] = read[0] if is_range else read  # a single range becomes the axis itself
     try:
         chosen = _options(words, options, grid)
         num_runs = chosen.pop("sample", None)
@@ -196,17 +198,17 @@ def _bound(constants: Mapping[str, Any], function: Callable[..., Any]) -> Callab
 
 def _value(values: Any, word: str) -> Any:
     """Parse a word as a value of the same type."""
-    if isinstance(values, Range):
-        kinds: set[type] = {int if isinstance(values, IntRange) else float}
-    else:
-        kinds = {type(value) for value in values}
+    is_range = isinstance(values, Range)
+    kinds = {int if isinstance(values, IntRange) else float} if is_range else {type(value) for value in values}
     if kinds <= {str}:
         return word
     if kinds <= {int, float}:
         number, rule = (int, "a whole number") if kinds == {int} else (float, "a number")
+        low, dots, high = word.partition("..")
         try:
-            return number(word)
+            return replace(values, low=number(low), high=number(high)) if is_range and dots else number(word)
         except ValueError:
+            rule += f", or a range as {values.low}..{values.high}" if is_range else ""
             raise argparse.ArgumentTypeError(f"must be {rule}, got {word!r}") from None
     choices = {"true": True, "false": False} if kinds == {bool} else {text(value): value for value in values}
     if word not in choices:

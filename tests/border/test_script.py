@@ -265,20 +265,28 @@ def test_a_range_is_sampled_and_a_larger_sample_executes_only_the_new_runs(tmp_p
     assert train.runs == RunBuilder.sample(RANGES, 5, seed=0)
 
 
-def test_values_replace_a_range(tmp_path):
+@pytest.mark.parametrize(
+    ("words", "settings"),
+    [
+        ("--lr 0.2 0.3 --width 16..17 --sample 8", {(0.2, 16), (0.2, 17), (0.3, 16), (0.3, 17)}),
+        ("--lr 0.2 --width 16 32", {(0.2, 16), (0.2, 32)}),
+    ],
+)
+def test_values_or_another_range_replace_a_range(tmp_path, words, settings):
     train = Train()
 
-    assert start(tmp_path, "--lr 0.2 --width 16 32", train, RANGES) == 0
+    assert start(tmp_path, words, train, RANGES) == 0
 
-    assert {run[:2] for run in train.runs} == {(0.2, 16), (0.2, 32)}
+    assert {run[:2] for run in train.runs} == settings
 
 
-def test_negative_values_are_no_flags(tmp_path):
+@pytest.mark.parametrize("words", ["--shift -0.5..0.5", "--shift=-0.5..0.5", "--shift -1e-1 -.2 0.3"])
+def test_negative_values_and_ranges_are_no_flags(tmp_path, words):
     train = Train()
 
-    assert start(tmp_path, "--shift -1e-1 -.2 0.3", train, {"lr": [0.1], "shift": Uniform(-1, 1)}) == 0
+    assert start(tmp_path, f"{words} --sample 3", train, {"lr": [0.1], "shift": Uniform(-1, 1)}) == 0
 
-    assert [run.shift for run in train.runs] == [-0.1, -0.2, 0.3]
+    assert all(-0.5 <= run.shift <= 0.5 for run in train.runs)
 
 
 @pytest.mark.parametrize(
@@ -287,6 +295,7 @@ def test_negative_values_are_no_flags(tmp_path):
         ("", ["lr", "width", "--sample"]),
         ("--sample 3 --lr x", ["--lr", "'x'"]),
         ("--sample 3 --lr 0..1", ["--lr", "'0..1'"]),
+        ("--sample 3 --width 1..2.5", ["--width", "'1..2.5'"]),
         ("--sample 0", ["0"]),
     ],
 )
