@@ -202,8 +202,9 @@ def _loaded(path: str | os.PathLike[str]) -> pd.DataFrame:
 
 def to_csv(table: pd.DataFrame, *, index: bool = False) -> str:
     """Write a table as CSV for people, with values as `values.text` writes them."""
-    cells = table.astype("object").where(table.notna(), None).map(readable)
-    return cells.rename(columns=readable).to_csv(index=index, lineterminator="\n")
+    cells = table.astype("object").where(table.notna(), None)
+    columns = {readable(str(name)): [*map(readable, cells[name])] for name in cells}
+    return pd.DataFrame(columns, table.index, dtype="object").to_csv(index=index, lineterminator="\n")
 
 
 def to_rows(table: pd.DataFrame) -> list[dict[str, Any]]:

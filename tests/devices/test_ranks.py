@@ -252,6 +252,7 @@ def test_a_rank_that_is_gone_is_said_so(monkeypatch):
 
 
 def test_only_in_their_own_process_do_ranks_execute_a_grid(monkeypatch, tmp_path):
+    monkeypatch.setenv("RANK", "0")
     monkeypatch.setattr(ranks, "num_ranks", lambda: 2)
 
     with pytest.raises(GridError, match="write executor='inline'"):

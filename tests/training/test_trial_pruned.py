@@ -63,7 +63,6 @@ def test_in_a_grid_the_run_is_pruned_with_its_epochs_and_the_grid_is_through(sta
 
     assert standing(outcome) == [("completed", 4), ("pruned", 3), ("completed", 4)]
     assert outcome.exit_code == 0
-    assert "those that train() itself pruned" in str(outcome.panel)
     assert "TrialPruned: too slow" in outcome.runs["error"][1]
     assert outcome.results.loc[outcome.results["run"] == 2, "num_trained"].tolist() == [1, 2, 3]
 
