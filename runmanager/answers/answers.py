@@ -32,7 +32,7 @@ from runmanager.tables.columns import metrics_of
 INTERVAL, REPEATS = "95 % interval", "repeats"
 """Columns of a table of repeated settings."""
 
-_MOST_NAMED = 5  # maximum number of hyperparameters that a sentence names
+_MOST_FURTHER = 4  # maximum number of hyperparameters that a sentence names after the first one
 _FEWEST = 10  # minimum number of settings from which importances can exceed chance
 
 
@@ -142,7 +142,8 @@ class Answers:
         name, value = capital(ranking.name(best)), ranking.written(best)
         if ranking.repeats and not ties:  # an interval is of one setting
             (ends,) = ranking.intervals([best])
-            value += ranking.repeats_of(best) + (f", 95 % interval {ends}" if ends else "")
+            mean = f"the mean of {best.number} {ranking.unit}s" if best.number > 1 else f"of one {ranking.unit}"
+            value += f", {mean}" + (f", 95 % interval {ends}" if ends else "")
         if len(ranking.settings) == 1:
             return f"{name} has {metric} {value}"
         if ties:
@@ -238,8 +239,9 @@ def _matters(runs: pd.DataFrame, ranking: Ranking) -> Matters:
         axis.removesuffix(" (hyperparameter)"): (axis, size) for axis, size in changes(runs, ranking).items()
     }
     settings, metric = ranking.all_settings, ranking.goal.metric
-    names = list(settings[0].params) if settings else []
-    if len(ranking.settings) >= _FEWEST and any(is_sampled([s.params[n] for s in settings]) for n in names):
+    if len(ranking.settings) >= _FEWEST and any(
+        is_sampled([setting.params[name] for setting in settings]) for name in settings[0].params
+    ):
         try:
             shares = importances(runs, str(ranking.goal), repeats=list(ranking.repeats))
         except MissingExtraError as error:
@@ -260,7 +262,7 @@ def _matters(runs: pd.DataFrame, ranking: Ranking) -> Matters:
         return Matters(sentence, [], changed)
     (first, size), *further = sizes.items()
     sentence = f"Changing {first} alone changes {metric} by {size:.2g} on average"
-    sentence += "".join(f", {name} by {size:.2g}" for name, size in further[: _MOST_NAMED - 1])
+    sentence += "".join(f", {name} by {size:.2g}" for name, size in further[:_MOST_FURTHER])
     if math.isfinite(spread := repeats_differ(ranking)):
         sentence += f"; repeats of a setting differ by {spread:.2g}"
         sizes["repeats"] = spread

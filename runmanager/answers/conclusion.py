@@ -68,8 +68,7 @@ def conclude(
         has_begun = (runs["epochs"] > 0) | (runs[INSIDE] != "" if INSIDE in runs else False)
         if begun := int((left & has_begun).sum()):
             text += f", {begun} of them after the last checkpoint"
-        again = Sentence("!", text, ["start the same command again"], ["execute this cell again"])
-        problems.insert(0, again)
+        problems.insert(0, Sentence("!", text, ["start the same command again"], ["execute this cell again"]))
     if num_changed:
         text = f"The tables keep the earlier results of {counted(num_changed, 'run')} until the first new epoch"
         step = "if the change is undone, completed runs are not executed again"
@@ -90,8 +89,10 @@ def conclude(
         steps.append((cli_command("tensorboard", folder), f"open_tensorboard({_text(folder)})", "all curves"))
     steps.append((cli_command("list", folder), f"show(load_runs({_text(folder)}))", "all runs"))
     counts, note = list(counts_of(runs["status"]).items()), " ".join(notes_of(runs))
-    best = _best(answers, len(runs))
-    return Conclusion(printable(str(folder)), note, counts, best, *_table(answers), problems, facts, steps[:2])
+    return Conclusion(
+        printable(str(folder)), note, counts, _best(answers, len(runs)), *_table(answers),
+        problems, facts, steps[:2],
+    )  # fmt: skip
 
 
 def _best(answers: Answers, num_runs: int) -> Sentence:

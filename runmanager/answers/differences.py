@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,7 @@ def _described(runs: Side, *, is_run: bool) -> dict[tuple[str, str], Any]:
         ("goal", "goal"): printable(", ".join(map(str, design.all_goals))),
     }
     for what, each in contents.items():
-        for name in dict.fromkeys(name for content in each for name in content):
+        for name in dict.fromkeys(chain(*each)):
             values = (content[name] for content in each if name in content)
             described[what, str(name)] = tuple(dict.fromkeys(map(text, values)))
     described["status", "runs"] = statuses_in_words(run.status for run in runs)

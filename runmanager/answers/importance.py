@@ -31,7 +31,6 @@ settings, in 35 % with the best tenth (the default of Optuna), in 38 % with the 
 """
 
 _MOST_NAMED = 4  # maximum number of named hyperparameters after the first one
-_FEWEST = 2  # minimum number of different results
 
 
 def importances(
@@ -81,7 +80,7 @@ def importances(
     scores = [setting.mean for setting in rated]
     settings = runs.iloc[[setting.rows[0] for setting in rated]]
     names = [name for name in axes_of(runs, ranking.repeats) if len(numbered(settings[name])[1]) > 1]
-    if len(set(scores)) < _FEWEST or not names:
+    if len(set(scores)) < 2 or not names:  # noqa: PLR2004 - all are equal
         table = pd.DataFrame({"axis": names, "importance": math.nan})
         text = f"All runs have the same {ranking.goal.metric}" if names else "No hyperparameter varies"
         return with_sentence(table, text, ranking.assumption)

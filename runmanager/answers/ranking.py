@@ -55,7 +55,6 @@ _STATUSES = [*map(str, Status)]
 _PARTS = ("n", "mean", "std", "low", "high")
 _DIGITS = 12  # means that differ only behind are equal, as another order of summation has this effect
 _ROUNDING = 1e-12
-_FEWEST = 2  # minimum number of goals of a Pareto front: with one goal, the front is the best run
 
 
 @dataclass(frozen=True, eq=False)
@@ -236,12 +235,6 @@ class Ranking:
     def written(self, setting: Setting) -> str:
         """Write a setting's mean, with the digits of its column in a table."""
         return aligned([each.mean for each in self.settings])[self.settings.index(setting)]
-
-    def repeats_of(self, setting: Setting) -> str:
-        """Return text with the number of repeats in a mean: ", of one seed", ", the mean of 3 seeds"."""
-        return (
-            f", of one {self.unit}" if setting.number == 1 else f", the mean of {setting.number} {self.unit}s"
-        )
 
     def intervals(self, settings: Sequence[Setting]) -> list[str]:
         """Return the 95 % interval of each setting's mean as text, "" without a spread.
@@ -562,7 +555,7 @@ def pareto(
     """
     check_table(runs)
     goals = list(map(str, own_goals(runs))) if goal is None else goal
-    if isinstance(goals, str) or len(goals) < _FEWEST:
+    if isinstance(goals, str) or len(goals) < 2:  # noqa: PLR2004
         rule = "a Pareto front has two goals or more"
         raise InvalidArgumentError([f"{rule}, got {goals!r}: write goal=['accuracy', 'min:loss']"])
     ranking = ranking_of(runs, goals, repeats)

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from runmanager.answers.contest import IDENTICAL, UNDECIDED, WORSE, Contest
 from runmanager.answers.evidence import Lead, fewest, needed
 from runmanager.answers.luck import luck_of
+from runmanager.answers.power import ENOUGH
 from runmanager.answers.ranking import LOST
 from runmanager.core.wording import counted, listed
 from runmanager.tables.cells import cell
 
 _SHARE = 3  # the rounding step of a number is at most a third of half its interval
-_ENOUGH = 3  # minimum number of repeats for an estimate of further repeats
 _WORTH_SAYING = 100  # largest number of further repeats that is named
 _MOST_NAMED = 2  # maximum number of rivals with lost repeats that are named
 _MOST_DECIMALS, _LARGEST = 6, 1e6  # limits beyond which a number is written with two digits
@@ -74,7 +74,7 @@ def standing(contest: Contest) -> list[str]:
         return [text, f"{step}; the {unit} seems to change nothing: check that train() uses it"]
     if unit in _SPLITS:
         return [text, f"{step}; once all {unit}s are executed, repeat the split with a seed axis"]
-    if lead.n >= _ENOUGH and not lead.is_constant:  # equal differences never decide
+    if lead.n >= ENOUGH and not lead.is_constant:  # equal differences never decide
         total = max(needed(abs(lead.mean) / lead.std, contest.level), lead.n + 1)
     if lead.n < first:
         step += f"; a verdict needs at least {first} {unit}s"

@@ -118,9 +118,8 @@ class View:
 
     def taken(self, positions: Sequence[int]) -> "View":
         """Return a view with the rows at these positions, in this order."""
-        order = list(positions)
-        best = [order.index(row) for row in self.best if row in order]
-        return replace(self, rows=self.rows.iloc[order].reset_index(drop=True), best=best)
+        best = [positions.index(row) for row in self.best if row in positions]
+        return replace(self, rows=self.rows.iloc[positions].reset_index(drop=True), best=best)
 
     def hidden(self, left_out: Sequence[str]) -> list[str]:
         """Return the columns that are not drawn: first `left_out`, for lack of space, then all others."""
