@@ -246,7 +246,8 @@ def _matters(runs: pd.DataFrame, ranking: Ranking) -> Matters:
             shares = importances(runs, str(ranking.goal), repeats=list(ranking.repeats))
         except MissingExtraError as error:
             return Matters(str(error), [], changed, is_searched=True)
-        sizes = dict(zip(shares["axis"], shares["importance"].tolist(), strict=True))
+        axes = [str(name).removesuffix(" (hyperparameter)") for name in shares["axis"]]
+        sizes = dict(zip(axes, shares["importance"].tolist(), strict=True))
         bars = [] if shares["importance"].isna().any() else _bars(sizes, percents([*sizes.values()]))
         return Matters(f"{shares.sentence}.", bars, changed, is_searched=True)
     if Status.PRUNED in statuses_of(runs):
