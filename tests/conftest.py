@@ -137,5 +137,5 @@ def pytest_sessionfinish():
     gc.unfreeze()
     loop_output = sys.modules.get("runmanager.front.loop_output")
     for item in gc.get_objects() if loop_output else ():
-        if type(item) is loop_output.LoopOutput:
+        if type(item).__name__ == "LoopOutput":
             atexit.unregister(item.end_at_exit)

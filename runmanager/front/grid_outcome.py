@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from runmanager.answers.sentences import statuses_in_words
 from runmanager.core.experiment import Design
+from runmanager.core.files import for_people
 from runmanager.core.outcome import Outcome
 from runmanager.core.run import Run
 from runmanager.core.state import RunResult
@@ -27,7 +28,6 @@ class GridOutcome:
         exit_code: 0 if all runs are done, or done but for unavailable ones, 1 if some runs failed or were not
             executed, or if all are unavailable, 74 after a storage failure, 129 after SIGHUP, 130 after Ctrl-C,
             143 after SIGTERM.
-        folder: The experiment's folder.
 
     Example:
         >>> from runmanager import run_grid
@@ -39,26 +39,30 @@ class GridOutcome:
 
     outcomes: Sequence[tuple[Run, Outcome]]
     exit_code: int
-    folder: Path
+    _path: Path
     # the states and the design at the end; tables and panel are computed from them when they are read
-    _name: str = ""
     _states: Sequence[RunResult] = ()
     _design: Design = field(default_factory=Design)
     _end: Mapping[str, Any] | None = None  # what the conclusion needs; None without a conclusion
+
+    @property
+    def folder(self) -> Path:
+        """The experiment's folder, relative if it is below the working directory."""
+        return for_people(self._path)
 
     @cached_property
     def results(self) -> "pd.DataFrame":
         """One row per epoch of these runs, as from `load_results`."""
         from runmanager.tables.columns import results_table
 
-        return results_table({self._name: self._states}, self._design)
+        return results_table({self._path.name: self._states}, self._design)
 
     @cached_property
     def runs(self) -> "pd.DataFrame":
         """One row per run, as from `load_runs`."""
         from runmanager.tables.columns import runs_table
 
-        return runs_table({self._name: self._states}, self._design)
+        return runs_table({self._path.name: self._states}, self._design)
 
     @cached_property
     def panel(self) -> Any:
@@ -75,9 +79,9 @@ class GridOutcome:
         states = sorted([*others, *self._states], key=lambda state: state.folder.number)
         return Panel(
             conclude(
-                runs_table({self._name: self._states}, self._design), self.folder,
+                runs_table({self._path.name: self._states}, self._design), self.folder,
                 time=time_spent(*times) if times else None,
-                all_runs=runs_table({self._name: states}, self._design) if others else None,
+                all_runs=runs_table({self._path.name: states}, self._design) if others else None,
                 **end,
             )
         )  # fmt: skip

@@ -426,6 +426,5 @@ def outcome_of(loop: Loop, exit_code: int, **facts: Any) -> GridOutcome:
             print(printable(f"{for_people(experiment.path)}: {why}"), file=sys.stderr)  # noqa: T201 - see above
     return GridOutcome(
         [(planned.run, state.outcome) for planned, state in zip(asked_for, states, strict=True)],
-        exit_code, for_people(experiment.path), experiment.path.name, states, experiment.design,
-        end,
+        exit_code, experiment.path, states, experiment.design, end,
     )  # fmt: skip

@@ -249,8 +249,8 @@ class GridProgress(Display):
 
     def conclude(self, panel: "Panel", loop: Loop, outcomes: Sequence[Outcome]) -> "Panel":
         """Print the results of the search and the pruner, and the panel at the end of a grid."""
-        for part in filter(None, (loop.search, loop.pruner)):
-            if sentence := part.conclusion(outcomes):
+        for part in (loop.search, loop.pruner):
+            if part and (sentence := part.conclusion(outcomes)):
                 self.say(sentence)
         self.flush()
         for line in str(panel).split("\n"):
