@@ -16,7 +16,7 @@ from rich.text import Text
 from runmanager.core.wording import listed
 from runmanager.drawing.console import for_output
 from runmanager.drawing.table import ENDLESS, Table, wrapped
-from runmanager.tables.cells import durations, join
+from runmanager.tables.cells import cell, durations, join
 from runmanager.tables.columns import hyperparameters_of
 from runmanager.tables.where import check_columns
 
@@ -80,8 +80,7 @@ class View:
     @property
     def _main_with_values(self) -> list[str]:
         """The main columns, without those that are empty in all rows."""
-        rows = self.rows
-        return [name for name in self.main if not (rows[name].isna().all() or rows[name].eq("").all())]
+        return [name for name in self.main if any(map(cell, self.rows[name]))]  # None is a value
 
     @property
     def caption(self) -> str:

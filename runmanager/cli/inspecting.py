@@ -12,7 +12,6 @@ from runmanager.cli.rows import tell
 from runmanager.core import files
 from runmanager.core.experiment import Experiment
 from runmanager.core.outcome import LEADING
-from runmanager.core.values import text
 from runmanager.tables.cells import cell, durations, join
 from runmanager.tables.notes import first_line_of_note
 
@@ -63,7 +62,7 @@ def _print_run(run: "RunResult", design: "Design") -> None:
 
     _print_pairs("", _facts(run, design))
     params = run.folder.params.items()
-    _print_pairs("Hyperparameters", {name: repr(v) if isinstance(v, float) else text(v) for name, v in params})
+    _print_pairs("Hyperparameters", {name: repr(v) if isinstance(v, float) else cell(v) for name, v in params})
     if run.epochs:
         _print_epochs(run, design)
     _print_pairs("Results of the run", {name: cell(value) for name, value in run.summary.items()})

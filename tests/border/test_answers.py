@@ -436,6 +436,11 @@ SAID = {
         {"lr": [0.1, 0.3]}, lambda run: {"f1": run.lr, "cost": run.lr},
         "f1 is the first of 2 goals; the Pareto front of all has 2 runs.",
     ),
+    "all of the best have None": (
+        {"lr": [0.1, 0.2, 0.3, 0.4, 0.5], "decay": [None, 3]},
+        lambda run: {"f1": run.lr * (run.decay is None)},
+        "run lr decay f1 run duration 9 0.5 None 0.5",
+    ),
 }  # fmt: skip
 
 

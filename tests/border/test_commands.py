@@ -258,7 +258,7 @@ def test_one_run_is_shown_with_settings_outcome_and_traceback(root):
 
 def test_a_run_is_shown_with_its_settings_results_and_files(tmp_path):
     manager = RunManager("one", tmp_path, display=False, tensorboard=False)
-    with manager.run({"lr": 0.123456789}):
+    with manager.run({"lr": 0.123456789, "prompt": "a\nb"}):
         manager.summary(final_f1=0.598666)
         manager.artifact("text", "notes.txt")
 
@@ -266,6 +266,7 @@ def test_a_run_is_shown_with_its_settings_results_and_files(tmp_path):
 
     for row in (
         ["lr", "0.123456789"],
+        ["prompt", r"a\nb"],
         ["status", "completed"],
         ["artifacts/notes.txt", "4", "bytes"],
         ["final_f1", "0.5987"],
