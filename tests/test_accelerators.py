@@ -215,7 +215,7 @@ def waits_per_batch(here, work):
 @pytest.fixture
 def reduced(monkeypatch):
     """Let the device have reduced precisions: autocast leaves pretended tensors alone, the scaler does not."""
-    monkeypatch.setattr("runmanager.front.fit.usable_precisions", lambda _: ["fp32", "bf16"])
+    monkeypatch.setattr("runmanager.front.fit.usable_precisions", lambda _: ["fp32", "bf16", "fp16"])
 
 
 def fitted(here, **options):
