@@ -167,7 +167,7 @@ def of_table(
         order,
         printable(f"the same in all: {texts}") if texts else "",
     )
-    return view if n is None else view.taken(range(min(n, len(rows))))
+    return view if n is None else view.head(n)
 
 
 def runs_view(runs: pd.DataFrame) -> View:

@@ -115,10 +115,9 @@ class View:
             bars=self.bars,
         )
 
-    def taken(self, positions: Sequence[int]) -> "View":
-        """Return a view with the rows at these positions, in this order."""
-        best = [positions.index(row) for row in self.best if row in positions]
-        return replace(self, rows=self.rows.iloc[positions].reset_index(drop=True), best=best)
+    def head(self, number: int) -> "View":
+        """Return a view with the first rows."""
+        return replace(self, rows=self.rows.head(number), best=[row for row in self.best if row < number])
 
     def hidden(self, left_out: Sequence[str]) -> list[str]:
         """Return the columns that are not drawn: first `left_out`, for lack of space, then all others."""

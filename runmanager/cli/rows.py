@@ -113,7 +113,7 @@ def print_view(view: "View", selection: Selection) -> None:
     most = selection.limit or (SCREENFUL if console.is_terminal and not everything else number)
     if most < number:
         note = f"{most:,} of {number:,} rows; {'-n' if selection.limit else '--all'} for more"
-        view = replace(view.taken(range(most)), notes=[note, *view.notes])
+        view = replace(view.head(most), notes=[note, *view.notes])
     names = names_in(selection.columns or "") or None
     if names is None and (everything or not console.is_terminal):
         names = list(dict.fromkeys(map(str, [*view.table, *view.rows])))

@@ -147,12 +147,12 @@ def test_html_is_well_formed(runs, tmp_path):
     assert len(list(parse(page).iter("table"))) == 2
 
 
-def test_rows_are_taken_with_their_emphasis():
-    view = View(pd.DataFrame({"run": [1, 2, 3]}), "", ["run"], ["run"], [1], {}, ["run"], "")
+def test_the_first_rows_keep_their_emphasis():
+    view = View(pd.DataFrame({"run": [1, 2, 3]}), "", ["run"], ["run"], [1, 2], {}, ["run"], "")
 
-    taken = view.taken([2, 1])
+    head = view.head(2)
 
-    assert (taken.table["run"].tolist(), taken.best) == ([3, 2], [1])
+    assert (head.table["run"].tolist(), head.best) == ([1, 2], [1])
 
 
 @pytest.mark.parametrize("repeats", [None, "seed"])
