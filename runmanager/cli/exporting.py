@@ -98,7 +98,7 @@ def export_command(
         mlflow (URI): MLflow store to log to, such as sqlite:///mlflow.db.
         wandb (FOLDER): Folder for the offline format of W&B.
     """
-    paths = [path for path in (csv, json, parquet) if path]
+    paths = {suffix: path for suffix, path in ((".csv", csv), (".json", json), (".parquet", parquet)) if path}
     if not paths and mlflow is None and wandb is None:
         raise InvalidArgumentError(["nothing to export to: give --csv, --json, --parquet, --mlflow or --wandb"])
     if paths:
@@ -116,16 +116,18 @@ def export_command(
         say(f"{wandb}: {counted(number, 'run')} written")
 
 
-def _export_files(folder: Path, paths: list[Path], *, epochs: bool) -> None:
+def _export_files(folder: Path, paths: dict[str, Path], *, epochs: bool) -> None:
     from runmanager.tables.formats import export as write
     from runmanager.tables.loading import load_results, load_runs
     from runmanager.tables.roots import no_runs
 
-    for path in paths:
+    for suffix, path in paths.items():
+        if path.suffix.lower() != suffix:
+            raise InvalidArgumentError(f"--{suffix[1:]} writes a file that ends in {suffix}, got '{path}'")
         check_folder(path.parent, "make it first")
     table, what = (load_results(folder), "epoch") if epochs else (load_runs(folder), "run")
     if table.empty:
         raise FileNotFoundError(no_runs(folder, f"{what}s"))
-    for path in paths:
+    for path in paths.values():
         write(table, path)
         say(f"{path}: {counted(len(table), what)}")

@@ -95,7 +95,7 @@ class RunColumns:
             value = f"{_value(row.params[name]):<{size}}" if name in row.params else ""
             parts.append(f"{printable(name)}={value}" if value else " " * (len(name) + 1 + size))
         values = [f"{printable(name)} {steady(value):<{_METRIC}}" for name, value in row.metrics.items()]
-        start, time = " ".join(parts).rstrip(), row.cells.get(DURATION, "")
+        start, time = " ".join(parts), row.cells.get(DURATION, "")
         for num_values in range(len(values), -1, -1):
             line = join([start, *values[:num_values], row.notes[0], time and f"{time:>7}"])
             if cell_len(line) <= width:

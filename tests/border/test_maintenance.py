@@ -226,6 +226,7 @@ def test_exported_files_come_back_as_they_were(experiment, tmp_path, words, load
     [
         ([], ["--csv", "--json", "--parquet", "--mlflow", "--wandb"]),
         (["--csv", "runs.xlsx"], [".csv", "runs.xlsx"]),
+        (["--csv", "runs.json"], ["--csv writes a file that ends in .csv"]),
         (["--csv", "/dev/null/runs.csv"], ["/dev/null"]),
     ],
 )

@@ -136,11 +136,12 @@ def text_of(tmp_path, grid, scores=small, **options):
 
 
 def test_a_file_gets_plain_lines_with_the_names_of_all_values(tmp_path, capsys):
-    execute(tmp_path, SMALL, small, display=True)
+    execute(tmp_path, SMALL | {"width": [8, 16]}, small, display=True)
 
     out = capsys.readouterr().out
     assert "\x1b" not in out
-    first = next(line for line in out.splitlines() if "1/4" in line)
+    first, second = (line for line in out.splitlines() if "1/4" in line or "2/4" in line)
+    assert first.index("·") == second.index("·")
     for part in ("run 1", "lr=0.1", "width=8", "val_accuracy 0.18", "val_loss", "loss"):
         assert part in first
 
