@@ -2,6 +2,7 @@
 
 import io
 import json
+import math
 import os
 import re
 from collections.abc import Sequence
@@ -36,7 +37,7 @@ from runmanager.tables.results_files import FORMULA, json_value, readable
 from runmanager.tables.where import check_columns
 
 _WORDS = {"True": True, "False": False, "null": None}
-_NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,4000})(\.[0-9]+)?([eE][+-]?[0-9]{1,4})?|nan|-?inf")
+_NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,4000})(\.[0-9]+)?([eE][+-]?[0-9]{1,4})?|nan|NaN|-?inf")
 _STATUSES = {str(status): str(status) for status in Status} | {
     "finished": "completed", "complete": "completed", "success": "completed", "succeeded": "completed",
     "terminated": "completed", "done": "completed", "crashed": "failed", "fail": "failed", "error": "failed",
@@ -194,7 +195,7 @@ def _loaded(path: str | os.PathLike[str]) -> pd.DataFrame:
     for name, values in columns.items():
         kinds = {type(value) for value in values}
         if kinds != {int} and kinds <= {int, float, type(pd.NA)}:
-            columns[name] = [float(value) if isinstance(value, int) else value for value in values]
+            columns[name] = [math.nan if value is pd.NA else float(value) for value in values]
     table = from_columns(columns, ())
     del table.attrs[HYPERPARAMETERS]  # an answer then says how to name them
     return _of_another_tool(table)

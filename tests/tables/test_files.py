@@ -228,6 +228,13 @@ def test_whole_numbers_among_other_numbers_are_decimal(tmp_path):
     assert [str(kind) for kind in table.dtypes] == ["float64", "int64", "float64", "float64"]
 
 
+@pytest.mark.parametrize("diverged", ["nan", "NaN"])
+def test_a_metric_that_diverged_beside_a_missing_one_is_a_number(tmp_path, diverged):
+    (tmp_path / "runs.csv").write_text(f"lr,f1\n0.1,{diverged}\n0.2,\n0.3,1\n")
+
+    assert best(load_table(tmp_path / "runs.csv", ["lr"], goal="max:f1"))["lr"].tolist()[0] == 0.3
+
+
 @pytest.mark.parametrize("name", ["runs.xlsx", "runs", ".csv"])
 def test_other_formats_are_refused(tmp_path, name):
     for call in (lambda path: export(pd.DataFrame(), path), load_table):
