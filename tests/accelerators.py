@@ -113,7 +113,7 @@ def pretend() -> None:
     if PRETENDED in os.environ:
         _loaded(None, Machine(Path(os.environ[PRETENDED]), count=1))
         # autocast leaves pretended tensors alone
-        optimizer_step.usable_precisions = lambda _: ["fp32", "bf16", "fp16"]
+        optimizer_step.usable_precisions = lambda _: ["fp32", "bf16", "fp16"]  # type: ignore[assignment]
 
 
 @contextlib.contextmanager

@@ -35,6 +35,8 @@ class GridOutcome:
         >>> outcome = run_grid({"lr": [0.1]}, train, experiment="example", executor="inline", display=False)
         >>> outcome.exit_code, outcome.runs["status"].tolist()
         (0, ['completed'])
+        >>> outcome.folder.name
+        'example'
     """
 
     outcomes: Sequence[tuple[Run, Outcome]]
