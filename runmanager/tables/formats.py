@@ -96,7 +96,7 @@ def export(table: pd.DataFrame, path: str | os.PathLike[str]) -> None:
         content = _cells(table).to_csv(index=False, lineterminator="\n").encode()
     else:
         content = _cells(table).to_parquet(engine="pyarrow", index=False)
-    files.make_folder(Path(path).absolute().parent)
+    files.make_folder(Path(path).parent)
     files.write_file(Path(path), content)
 
 
@@ -204,7 +204,7 @@ def _loaded(path: str | os.PathLike[str]) -> pd.DataFrame:
 def to_csv(table: pd.DataFrame, *, index: bool = False) -> str:
     """Write a table as CSV for people, with values as `values.text` writes them."""
     cells = table.astype("object").where(table.notna(), None)
-    columns = {readable(str(name)): [*map(readable, cells[name])] for name in cells}
+    columns = {readable(name): [*map(readable, cells[name])] for name in cells}
     return pd.DataFrame(columns, table.index, dtype="object").to_csv(index=index, lineterminator="\n")
 
 
@@ -219,8 +219,9 @@ def to_rows(table: pd.DataFrame) -> list[dict[str, Any]]:
 def _suffix(path: str | os.PathLike[str]) -> str:
     suffix, suffixes = Path(path).suffix.lower(), (".csv", ".json", ".parquet")
     if suffix not in suffixes:
-        rule = f"a table's file name must end in {', '.join(suffixes)}"
-        raise InvalidArgumentError([f"{rule}; got {os.fspath(path)!r}"])
+        raise InvalidArgumentError(
+            [f"a table's file name must end in {', '.join(suffixes)}; got {str(path)!r}"]
+        )
     if suffix == ".parquet" and not find_spec("pyarrow"):
         raise MissingExtraError(["a Parquet file needs pyarrow: pip install 'torch-runmanager[parquet]'"])
     return suffix
