@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from google.protobuf.message import DecodeError
 from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 from tensorboard.util.tensor_util import make_ndarray
@@ -116,7 +117,7 @@ def _read_run(files: Iterable[Path], damaged: list[str]) -> _Run:
                 for position in event_file.records(content):
                     try:
                         run.add(event_file.read_event(content[position]))
-                    except (ValueError, TypeError, KeyError, AttributeError):
+                    except (DecodeError, ValueError, TypeError, KeyError, AttributeError):
                         failed += 1
         except OSError as error:
             damaged.append(f"{path} ({error.strerror})")

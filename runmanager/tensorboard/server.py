@@ -21,6 +21,7 @@ from runmanager.core.values import text
 from runmanager.core.wording import did_you_mean
 from runmanager.drawing.console import in_notebook
 from runmanager.errors import InvalidArgumentError, RunManagerError
+from runmanager.executors.signals import signals_blocked
 from runmanager.tables.roots import experiments
 from runmanager.tensorboard.hparams import EPOCH, LAST, tag
 
@@ -93,7 +94,8 @@ def start(logdir: Path, port: int | None = 0, host: str | None = LOCALHOST) -> s
     address = ["--bind_all"] if host is None else ["--host", host]
     options = ["--logdir", str(logdir), *address, "--port", "default" if port is None else str(port)]
     words = io.StringIO()  # a note on how TensorBoard reads files, or why it does not start
-    with contextlib.redirect_stderr(words), warnings.catch_warnings(action="ignore"):
+    # TensorBoard's data server starts with signals blocked: Ctrl-C, or an interrupted cell, would end it
+    with contextlib.redirect_stderr(words), warnings.catch_warnings(action="ignore"), signals_blocked():
         from tensorboard import program
 
         board = program.TensorBoard()

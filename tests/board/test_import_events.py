@@ -309,6 +309,19 @@ def test_a_flipped_byte_changes_no_value_and_is_named_once(small):
             assert f"{path} (1 records)" in str(caught[0].message)
 
 
+def test_damaged_hyperparameters_in_an_intact_record_are_named(tmp_path):
+    hparams = Event(summary=summary_v2.hparams_pb({"lr": 0.1}))
+    for value in hparams.summary.value:
+        value.metadata.plugin_data.content = b"\xff"
+    with event_file.begin_file(tmp_path) as file:
+        event_file.write(file, hparams, event_file.event(1, {"a": 0.5}))
+
+    with pytest.warns(RunsWarning, match=r"\(1 records\)$"):
+        table = from_tensorboard(tmp_path)
+
+    assert table["a"].tolist() == [0.5]
+
+
 def test_a_file_without_anything_in_it_is_a_run_without_rows(tmp_path):
     (tmp_path / "events.out.tfevents.1").touch()
 

@@ -1,5 +1,7 @@
 import json
+import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -75,18 +77,22 @@ def test_an_address_that_is_not_of_this_machine_is_refused(root):
 
 
 @pytest.mark.slow
-def test_it_ends_with_a_process_that_is_killed(root):
+def test_it_outlives_an_interrupt_and_ends_with_a_process_that_is_killed(root):
     program = (
-        "import time; from pathlib import Path; from runmanager.tensorboard.server import start\n"
+        "import signal, time; from pathlib import Path; from runmanager.tensorboard.server import start\n"
+        "signal.signal(signal.SIGINT, lambda *_: None)\n"
         f"print(start(Path({str(root)!r})), flush=True); time.sleep(60)"
     )
 
     with subprocess.Popen(
-        [sys.executable, "-c", program], cwd=HOME, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", program], cwd=HOME, stdout=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
         assert process.stdout
         url = process.stdout.readline().strip()
-        assert answers(url)
+        assert runs_at(url)
+        os.killpg(process.pid, signal.SIGINT)  # as a notebook interrupts a cell
+        time.sleep(0.5)
+        assert runs_at(url)
         process.kill()
 
     wait_until_gone(url)
