@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -364,7 +365,8 @@ def test_an_experiment_that_can_be_written_goes_on_in_a_root_that_cannot(own_fol
             raise PermissionError(13, "Permission denied", str(dir))
         return BytesIO()
 
-    experiment, refused = own_folder / "runs" / "exp", []
+    experiment = own_folder / "runs" / "exp"
+    refused: list[Any] = []
     experiment.mkdir(parents=True)
     monkeypatch.setattr("tempfile.TemporaryFile", refuse)
 
