@@ -9,6 +9,7 @@ import pandas as pd
 
 from runmanager.core.goal import x_column, x_of
 from runmanager.core.values import text
+from runmanager.core.wording import printable
 from runmanager.report.curves import Curve, drawn_of, lines_of, metrics_of_curves, points_of
 from runmanager.report.model import ReportData
 
@@ -77,7 +78,9 @@ def _value(value: Any, digits: int) -> Any:
         return {"number": "nan"}
     if isinstance(value, float):
         return float(f"{value:.{digits}g}") if math.isfinite(value) else {"number": str(value)}
-    return value if value is None or isinstance(value, (bool, str, int)) else {"text": text(value)}
+    if isinstance(value, str):
+        return printable(value)
+    return value if value is None or isinstance(value, (bool, int)) else {"text": text(value)}
 
 
 def _written(points: Curve) -> list[Any]:
@@ -100,10 +103,10 @@ def _view(data: ReportData, index: int, drawn: Mapping[str, Mapping[str, Any]]) 
         if len(points) > 1 and str(index) not in drawn.get(name, {}):
             curves[name] = _written(points)
     return {
-        "facts": {name: str(value) for name, value in facts.items()},
+        "facts": {name: printable(str(value)) for name, value in facts.items()},
         "resumed": [x_of(record, data.x_axis) for record in run.epochs if record.cold and record.epoch > 1],
         "next": "" if data.is_foreign else run.next_step,
-        "log": "\n".join(run.error_log_tail(_LAST_LINES)),
+        "log": "\n".join(map(printable, run.error_log_tail(_LAST_LINES))),
         "curves": curves,
     }
 

@@ -76,7 +76,7 @@ class RunColumns:
         drawn, left_out = Table(
             names,
             [
-                [f"{cells.get(name, ''):<{widths.get(name, 0)}}" for name in names]
+                [_padded(cells.get(name, ""), widths.get(name, 0)) for name in names]
                 for cells in map(self._cells, rows)
             ],
             right=[name for name in names if name not in (COUNT, DEVICE, *self._texts)],
@@ -92,7 +92,7 @@ class RunColumns:
         parts = [f"{row.cells[COUNT]} run {row.cells[RUN]:>{self._widths.get(RUN, 0)}}"]
         for name in self._axes:
             size = self._widths.get(column(name), 0)
-            value = f"{_value(row.params[name]):<{size}}" if name in row.params else ""
+            value = _padded(_value(row.params[name]), size) if name in row.params else ""
             parts.append(f"{printable(name)}={value}" if value else " " * (len(name) + 1 + size))
         values = [f"{printable(name)} {steady(value):<{_METRIC}}" for name, value in row.metrics.items()]
         start, time = " ".join(parts), row.cells.get(DURATION, "")
@@ -114,6 +114,10 @@ def lines_below(row: Row, line: str) -> list[str]:
 
 def _value(value: Any) -> str:
     return cell(value) if isinstance(value, float) and math.isfinite(value) else brief(value)
+
+
+def _padded(content: str, width: int) -> str:
+    return content + " " * (width - cell_len(content))
 
 
 def _noted(line: str, notes: Sequence[str], width: int) -> str:

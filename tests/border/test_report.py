@@ -471,3 +471,14 @@ def test_an_open_page_follows_the_grid(browser, tmp_path):
 
     wait_until(reader, "document.body.innerText.includes('is best')")
     reader.close()
+
+
+def test_what_a_run_prints_cannot_turn_the_text_of_its_view(tmp_path):
+    def fail(run):
+        raise ValueError("\x1b[31m\u202ered")
+
+    page = page_of(tmp_path, {"lr": [0.1]}, fail)
+
+    (content,) = [element.text for element in page.iter() if element.get("id") == "page-data"]
+    assert "\\\\u202ered" in content
+    assert not {"\\u001b", "\\u202e"} & set(re.findall(r"(?<!\\)\\u\w{4}", content))

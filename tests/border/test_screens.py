@@ -1,5 +1,6 @@
 """What a terminal, a notebook and a file show of a grid: plan, live rows, lines, panel (docs/results.md)."""
 
+import contextlib
 import html
 import io
 import logging
@@ -10,6 +11,7 @@ import time
 from typing import Any
 
 import pytest
+from rich.cells import cell_len
 
 from runmanager import LogUniform, OptunaSearch, RunManager, SuccessiveHalving, Uniform, load_run, run_grid
 from tests.border.experiments import QUIET, Scored, execute
@@ -144,6 +146,16 @@ def test_a_file_gets_plain_lines_with_the_names_of_all_values(tmp_path, capsys):
     assert first.index("·") == second.index("·")
     for part in ("run 1", "lr=0.1", "width=8", "val_accuracy 0.18", "val_loss", "loss"):
         assert part in first
+
+
+@pytest.mark.parametrize("is_live", [True, False])
+def test_characters_that_are_two_columns_wide_move_no_column(tmp_path, capsys, is_live):
+    with terminal(80) if is_live else contextlib.nullcontext() as screen:
+        execute(tmp_path, {"optimizer": ["adam", "漢字漢字"]}, lambda _: {"loss": 0.5}, display=True)
+
+    lines = screen.lines if screen else capsys.readouterr().out.splitlines()
+    rows = [line for line in lines if line.startswith("✓")]
+    assert len({cell_len(row[: row.index("0.5000")]) for row in rows}) == 1
 
 
 def test_of_several_goals_the_table_is_the_pareto_front(tmp_path):
