@@ -93,6 +93,8 @@ def start(logdir: Path, port: int | None = 0, host: str | None = LOCALHOST) -> s
     """
     address = ["--bind_all"] if host is None else ["--host", host]
     options = ["--logdir", str(logdir), *address, "--port", "default" if port is None else str(port)]
+    # else gRPC writes a line to standard error for each process that a loader forks while the page is read
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     words = io.StringIO()  # a note on how TensorBoard reads files, or why it does not start
     # TensorBoard's data server starts with signals blocked: Ctrl-C, or an interrupted cell, would end it
     with contextlib.redirect_stderr(words), warnings.catch_warnings(action="ignore"), signals_blocked():

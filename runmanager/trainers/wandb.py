@@ -23,7 +23,8 @@ def export_wandb(
     """Write executed runs in the offline format of Weights & Biases; nothing is uploaded.
 
     ``wandb sync <folder>/wandb/offline-run-*`` uploads the runs. A run has the same id in every export: delete
-    its older export before you upload a newer export. Hyperparameters that are not numbers become text.
+    its older export before you upload a newer export. Hyperparameters that are not numbers become text. W&B
+    has columns `_step`, `_runtime` and `_timestamp` of its own: do not name a metric so.
 
     Args:
         path: As for `load_results`.

@@ -99,6 +99,25 @@ def test_it_outlives_an_interrupt_and_ends_with_a_process_that_is_killed(root):
 
 
 @pytest.mark.slow
+def test_it_says_nothing_when_loaders_fork_the_process(root):
+    program = (
+        "import os, threading, urllib.request; from pathlib import Path\n"
+        "from runmanager.tensorboard.server import start\n"
+        f"url = start(Path({str(root)!r}))\n"
+        "def poll():\n    while True: urllib.request.urlopen(url + 'data/runs').read()\n"
+        "threading.Thread(target=poll, daemon=True).start()\n"
+        "for _ in range(100):\n    child = os.fork()\n    if not child: os._exit(0)\n    os.waitpid(child, 0)\n"
+        "os._exit(0)"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=HOME, capture_output=True, text=True, timeout=60, check=True
+    )
+
+    assert done.stderr == ""
+
+
+@pytest.mark.slow
 def test_without_a_notebook_the_link_is_printed_and_the_same_server_shows_it_again(root, capsys, monkeypatch):
 
     for folder, experiment in ((root, "exp"), (root / "exp", None)):
