@@ -59,7 +59,7 @@ def samples(batch: torch.Tensor) -> torch.Tensor | None:
         return None
     rows, columns = (max(1, min(8, _WIDEST // (size + _PADDING))) for size in batch.shape[2:])
     # copy the images, as a view would keep the whole batch in memory
-    return batch.detach()[: rows * columns].clone()
+    return batch.detach()[: rows * columns if columns == 8 else columns].clone()  # noqa: PLR2004 - torch's row
 
 
 def sheet(images: torch.Tensor) -> Summary.Image:

@@ -47,7 +47,7 @@ def test_every_sheet_has_the_size_it_says_and_stays_small(count, channels, heigh
     pixels = decoded(images)
 
     assert pixels.shape[0] <= 516
-    assert pixels.shape[1] <= 8 * 514
+    assert pixels.shape[1] <= 516
 
 
 def test_the_smallest_value_is_black_and_the_largest_white():
