@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from rich.filesize import decimal
 
 import runmanager
 from runmanager import RunManager, available_devices, load_runs, run_grid
@@ -84,7 +85,7 @@ def test_experiments_are_listed_with_statuses_goal_best_value_and_size(root):
     sweep = next(row for row in rows if row[0] == "sweep")
     assert {"6", "4", "completed,", "1", "failed,", "diverged", "max:test_accuracy", "0.9"} < set(sweep)
     num_bytes = sum(path.stat().st_size for path in (root / "sweep").rglob("*") if path.is_file())
-    assert f"{num_bytes / 1000:.1f} kB" in " ".join(sweep)
+    assert decimal(num_bytes) in " ".join(sweep)
 
 
 def test_a_pipe_gets_every_column_in_one_line_per_run_and_sentences_go_to_standard_error(root):

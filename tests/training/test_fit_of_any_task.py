@@ -214,11 +214,11 @@ KEEP = (
         ),
         (
             {"optimizer": [1, 2]},
-            [f"optimizer must be one of torch.optim, got [1, 2]; for several, {LOOP}"],
+            [f"fit() makes one step of one optimizer of torch.optim, got [1, 2]: else {LOOP}"],
         ),
         (
             {"optimizer": lambda _: None},
-            [f"fit() makes one step of one optimizer, got None: else {LOOP}"],
+            [f"fit() makes one step of one optimizer of torch.optim, got None: else {LOOP}"],
         ),
         ({"scheduler": [1]}, ["scheduler must be one of torch.optim.lr_scheduler, got [1]"]),
         (
