@@ -135,7 +135,7 @@ class RunLog(RunListener):
     ) -> None:
         """Create the event file; epochs that the earlier files lack are written again."""
         with self.guard("attempt_began"):
-            folder, experiment = self.folder.path, self.folder.path.parent
+            folder = self.folder.path
             if not self.goal and "keep" in facts:
                 self.goal = goal_of_kept([facts])
             self._has_goal = self.goal is not None
@@ -151,7 +151,7 @@ class RunLog(RunListener):
             num_written, first_step = _continued(earlier, steps, last_step) if is_resumed else (0, 0)
             self._is_described = num_written > 0
             waiting, self._file = self._file, event_file.begin_file(folder, self.attempt, first_step)
-            form = files.read_json(experiment / files.HPARAMS) or {"kinds": self.kinds or {}}
+            form = files.read_json(folder.parent / files.HPARAMS) or {"kinds": self.kinds or {}}
             start = hparams.session_start(self.folder, form)
             opening = [event_file.event(first_step, {event_file.SESSION: start})]
             if not (first_step and earlier):
@@ -215,8 +215,7 @@ class RunLog(RunListener):
             step = x_value(record, self.x_axis) if self.x_axis else record.epoch
             if step is None:
                 step = record.epoch
-                axis = f"no x_axis={self.x_axis!r} in epoch {record.epoch}"
-                self._warn(f"{axis}, so its number is the x value: track it")
+                self._warn(f"no x_axis={self.x_axis!r} in epoch {step}, so its number is the x value: track it")
             self._last = step, network
             numbers = self._numbers(record)
             if self.learning_rate is not None:  # a user's column with a name of ours has precedence
@@ -339,8 +338,8 @@ class RunLog(RunListener):
     def _draw_confusion(self, step: int, name: str, counts: Confusion, loader: Any) -> None:
         with self.guard("confusion"):
             if rows := counts.table():
-                matrix = pictures.draw(rows, pictures.class_names(loader, len(rows)))
-                self._write(step, {f"visuals/confusion_{name}": matrix})
+                names = pictures.class_names(loader, len(rows))
+                self._write(step, {f"visuals/confusion_{name}": pictures.draw(rows, names)})
             if counts.problem:
                 self._warn(counts.problem)
 

@@ -109,8 +109,9 @@ def start(logdir: Path, port: int | None = 0, host: str | None = LOCALHOST) -> s
             raise RunManagerError(f"port {port} is in use: choose another, or 0 for any that is free") from None
         except (program.TensorBoardServerException, SystemExit) as error:
             cause = f"{error}\n{words.getvalue()}".rstrip().rpartition("\n")[2]
-            interface = host or "all interfaces"
-            raise RunManagerError(f"TensorBoard did not start on {interface}, port {port}: {cause}") from None
+            raise RunManagerError(
+                f"TensorBoard did not start on {host or 'all interfaces'}, port {port}: {cause}"
+            ) from None
 
 
 @dataclass(frozen=True)
