@@ -408,7 +408,8 @@ def _log(text: str, *, is_shown: bool) -> None:
     if not logger.hasHandlers() or not logger.isEnabledFor(level):
         return
     record = logger.makeRecord(logger.name, level, __file__, 0, text, (), None)
-    standard = (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)
+    standard = [sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__]
+    standard += [getattr(stream, "rich_proxied_file", stream) for stream in standard]  # behind rich's Live
     for handler in [*logger.handlers, *(logging.root.handlers if logger.propagate else [])]:
         # such a handler, as Hydra has one, would repeat what the screen shows
         if level >= handler.level and not (is_shown and getattr(handler, "stream", None) in standard):

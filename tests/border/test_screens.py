@@ -8,6 +8,7 @@ import math
 import re
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -386,8 +387,9 @@ def test_a_long_name_of_a_metric_hides_no_number(tmp_path):
     assert "0.1000" in running.lines[row]
 
 
-def test_a_handler_of_standard_output_does_not_repeat_what_the_screen_shows(tmp_path):
+def test_a_handler_of_standard_output_does_not_repeat_what_the_screen_shows(tmp_path, monkeypatch):
     """Hydra configures logging in this way."""
+    monkeypatch.chdir(tmp_path)  # so that no line is folded
     file = io.StringIO()
     with terminal(80) as screen:
         handlers: list[logging.Handler] = [logging.StreamHandler(sys.stdout), logging.StreamHandler(file)]
@@ -397,7 +399,7 @@ def test_a_handler_of_standard_output_does_not_repeat_what_the_screen_shows(tmp_
         for handler in handlers:
             logger.addHandler(handler)
         try:
-            execute(tmp_path, SMALL, small, display=True)
+            execute(Path("r"), SMALL, small, display=True)
         finally:
             logger.setLevel(level)
             for handler in handlers:

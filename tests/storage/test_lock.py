@@ -93,7 +93,7 @@ def test_a_holder_that_is_renewed_lives_whatever_the_clocks_say(tmp_path, monkey
     monkeypatch.setattr(lock, "RENEWED_EVERY_S", 2.0)  # watched for 3 s
     path = held_by(tmp_path, age_s, **process)
     time_ = time.time() - age_s + 1
-    renewed = threading.Timer(0.2, os.utime, [path, (time_, time_)])
+    renewed = threading.Timer(1.0, os.utime, [path, (time_, time_)])
     renewed.start()
 
     with pytest.raises(ExperimentLockedError), lock.hold(tmp_path):
