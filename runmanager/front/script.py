@@ -16,7 +16,7 @@ from runmanager.core.outcome import from_command_line
 from runmanager.core.ranges import IntRange, Range
 from runmanager.core.values import text
 from runmanager.core.wording import did_you_mean
-from runmanager.errors import InvalidArgumentError, RunManagerError, StorageError
+from runmanager.errors import InvalidArgumentError, Problems, RunManagerError, StorageError
 from runmanager.front.options import GridOptions
 from runmanager.front.run_grid import run_grid
 
@@ -77,7 +77,7 @@ def main(
     """
     space_of(params)
     axes: dict[str, Any] = dict(flat(mapping_of(params) or {}))
-    settings = _settings(train, axes, constants)
+    settings, problems = _settings(train, axes, constants), Problems()
     parser = argparse.ArgumentParser(
         description=inspect.getdoc(train),
         usage="%(prog)s [--AXIS VALUE ...] [OPTION ...]",
@@ -87,7 +87,7 @@ def main(
     )
     parser._negative_number_matcher = _NEGATIVE  # noqa: SLF001 - argparse parses neither -1e-3 nor -1..1
     try:
-        _add_axes(parser, axes, settings, constants, help or {})
+        _add_axes(parser, axes, settings, constants, help or {}, problems)
         _add_options(parser, experiment or Path(sys.argv[0]).stem or "experiment", options)
     except argparse.ArgumentError as error:
         raise InvalidArgumentError(f"{error}: rename the axis") from error
@@ -109,6 +109,7 @@ def main(
             is_range = len(read) == 1 and isinstance(read[0], Range)
             grid[name] = read[0] if is_range else read  # a single range becomes the axis itself
     try:
+        problems.raise_if_any(InvalidArgumentError)
         chosen = _options(words, options, grid)
         num_runs = chosen.pop("sample", None)
         runs = grid if num_runs is None else RunBuilder.sample(grid, num_runs, seed=0)
@@ -147,19 +148,21 @@ def _add_axes(
     settings: Mapping[str, Any],
     constants: Sequence[str],
     descriptions: Mapping[str, str],
+    problems: Problems,
 ) -> None:
-    """Add the flags of the axes of a grid, and of the settings of its training function."""
+    """Add the flags of the axes of a grid, and of the settings of `train`; wrong values become `problems`."""
     of_axes = parser.add_argument_group("axes of the grid, each with one value or several")
     of_settings = parser.add_argument_group("settings, which become axes if their flags are used")
     of_constants = parser.add_argument_group("constants, with one value for all runs")
     for name, values in {**axes, **{name: [value] for name, value in settings.items()}}.items():
         written = repr(values) if isinstance(values, Range) else " ".join(map(text, values))
         is_constant = name in constants and name not in axes
+        # as --batch-size, --opt.target of "opt._target_"
+        flag = f"--{'.'.join(part.strip('_').replace('_', '-') for part in name.split('.'))}"
         (of_axes if name in axes else of_constants if is_constant else of_settings).add_argument(
-            # as --batch-size, --opt.target of "opt._target_"
-            f"--{'.'.join(part.strip('_').replace('_', '-') for part in name.split('.'))}",
-            dest=f"axis {name}", type=partial(_value, values), nargs=None if is_constant else "+",
-            metavar="X", help=f"{descriptions.get(name, '')} (default: {written})".replace("%", "%%").strip(),
+            flag, dest=f"axis {name}", type=partial(_value, values, flag, problems),
+            nargs=None if is_constant else "+", metavar="X",
+            help=f"{descriptions.get(name, '')} (default: {written})".replace("%", "%%").strip(),
         )  # fmt: skip
 
 
@@ -196,8 +199,8 @@ def _bound(constants: Mapping[str, Any], function: Callable[..., Any]) -> Callab
     return partial(function, **of_function) if of_function else function
 
 
-def _value(values: Any, word: str) -> Any:
-    """Parse a word as a value of the same type."""
+def _value(values: Any, flag: str, problems: Problems, word: str) -> Any:
+    """Parse a word as a value of the same type; a wrong word becomes a problem."""
     is_range = isinstance(values, Range)
     kinds = {int if isinstance(values, IntRange) else float} if is_range else {type(value) for value in values}
     if kinds <= {str}:
@@ -209,8 +212,9 @@ def _value(values: Any, word: str) -> Any:
             return replace(values, low=number(low), high=number(high)) if is_range and dots else number(word)
         except ValueError:
             rule += f", or a range as {values.low}..{values.high}" if is_range else ""
-            raise argparse.ArgumentTypeError(f"must be {rule}, got {word!r}") from None
+            problems.append(f"{flag} must be {rule}, got {word!r}")
+            return word
     choices = {"true": True, "false": False} if kinds == {bool} else {text(value): value for value in values}
     if word not in choices:
-        raise argparse.ArgumentTypeError(f"must be one of {', '.join(choices)}, got {word!r}")
-    return choices[word]
+        problems.append(f"{flag} must be one of {', '.join(choices)}, got {word!r}")
+    return choices.get(word)
