@@ -105,7 +105,7 @@ def losses(contest: Contest) -> list[str]:
             which = f"{number} of {counted(total, unit)}"
             texts.append(f"{contest.names[rival]} lost {which} ({' and '.join(reasons)})")
     if more := texts[_MOST_NAMED:]:
-        texts[_MOST_NAMED:] = [f"{len(more)} other {contest.noun} lost some too"]
+        texts[_MOST_NAMED:] = [f"and {len(more)} more"]
     if contest.alone:
         names = listed([contest.names[rival] for rival in contest.alone], _MOST_NAMED)
         texts.append(f"not compared: {names}, as no run of another value has the same other hyperparameters")
