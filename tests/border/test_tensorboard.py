@@ -1,48 +1,87 @@
-"""Event files, through TensorBoard's EventAccumulator (docs/tensorboard.md)."""
+"""Event files, through TensorBoard's own readers (docs/tensorboard.md); pictures stand in test_pictures.py."""
 
-import json
-import urllib.request
+import contextlib
+import math
+import re
+import time
+from importlib.metadata import version
+from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
-from matplotlib.figure import Figure
+from tensorboard.plugins.custom_scalar import layout_pb2
+from tensorboard.plugins.hparams.api_pb2 import Status
 from torch import nn
 from torch.utils.tensorboard import SummaryWriter
 
 from runmanager import (
     RunManager,
-    RunManagerError,
+    RunsWarning,
     fit,
     from_tensorboard,
     load_results,
+    load_runs,
     load_steps,
-    open_tensorboard,
     run_grid,
 )
-from tests.border.events import events_of, hparams_of, make_network, scalars_of, train
+from tests.border.events import (
+    IMAGES,
+    LOADER,
+    event_files,
+    events_of,
+    hparams_of,
+    make_network,
+    scalars_of,
+    sessions_of,
+    texts_of,
+    train,
+    values_of,
+)
 from tests.border.experiments import QUIET
+from tests.locations import line_with
 
 RUN = {"lr": 0.1, "batch_size": 5, "net": "small", "bias": True}
+TAGS = {
+    "loss": "loss/train", "accuracy": "accuracy/train",
+    "test_loss": "loss/test", "test_accuracy": "accuracy/test",
+    "epoch duration": "time/epoch_s", "run duration": "time/run_s",
+    "train_loss": "loss/train_eval", "train_accuracy": "accuracy/train_eval",
+    "f1": "train/f1", "val_iou": "iou/val", "grad_norm": "train/grad_norm",
+    "top5_accuracy": "accuracy/top5", "validation_f1_macro": "f1_macro/validation",
+}  # fmt: skip
+OF_GOAL = ("Goal/best max:test_accuracy", "Goal/best_after_s", "Goal/best_epoch", "Goal/last", "Goal/epoch_s")
+NAN = math.nan
 
 
 def manager_in(folder, **options):
     return RunManager("e", folder, display=False, **options)
 
 
+def fail(*_):
+    raise ValueError("cannot be shown")
+
+
+def interrupt_in(epoch):
+    def interrupt(number):
+        if number == epoch:
+            raise KeyboardInterrupt
+
+    return interrupt
+
+
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
-    """A run of three epochs, with a figure, an image, a value per step and an own tag."""
+    """A run of three epochs, with a value per step, an own tag, and metrics of many names."""
     root = tmp_path_factory.mktemp("runs")
-    figure = Figure(figsize=(1, 2), dpi=50)
-    figure.add_subplot().plot([1, 2])
     manager = manager_in(root)
 
     def log(epoch):
-        manager.log(score=epoch / 2, plot=figure, mask=torch.eye(4)[:2] > 0)
+        manager.log(score=epoch / 2)
         manager.tb.add_scalar("mine/tag", 10 * epoch, epoch + 100)
-        manager.track({"f1": epoch / 3, "val/iou": epoch})
+        manager.track({"f1": epoch / 3, "val/iou": epoch, "grad_norm": epoch, "top5_accuracy": 1 / epoch})
+        manager.track(validation_f1_macro=epoch)
+        manager.evaluate(LOADER, "train")
 
     train(manager, RUN, 3, log)
     return root
@@ -51,17 +90,51 @@ def root(tmp_path_factory):
 # Time series
 
 
-def test_scalars_equal_the_table(root):
-    table, scalars = load_results(root), scalars_of(root)
+def test_a_run_has_every_specified_tag_in_order(tmp_path):
+    train(manager_in(tmp_path), RUN, 2)
 
-    for column, tag in (
-        ("loss", "loss/train"), ("accuracy", "accuracy/train"), ("test_loss", "loss/test"),
-        ("test_accuracy", "accuracy/test"), ("epoch duration", "time/epoch_s"), ("run duration", "time/run_s"),
-        ("f1", "train/f1"), ("val_iou", "iou/val"),
-    ):  # fmt: skip
+    scalars = [
+        "loss/train", "accuracy/train", "time/epoch_s", "time/run_s", "loss/test", "accuracy/test",
+        "time/phase_data_s", "time/phase_eval_s", "time/phase_train_s", "time/throughput_images_per_s",
+        "Goal/best max:test_accuracy", "Goal/best_after_s", "Goal/best_epoch", "Goal/last", "Goal/epoch_s",
+        "train/lr", "train/grad_norm",
+    ]  # fmt: skip
+    drawn = ["weights/1.weight", "weights:grad/1.weight"]
+    begin = ["_hparams_/session_start_info", "custom_scalars__config__", "run/config"]
+    assert [(step, value.tag) for step, value in values_of(tmp_path)] == [
+        *((0, tag) for tag in begin),
+        *((1, tag) for tag in scalars),
+        (0, "visuals/samples"),
+        *((1, tag) for tag in drawn),
+        *((2, tag) for tag in (*scalars, *drawn)),
+        (2, "visuals/confusion_test"),
+        (2, "_hparams_/session_end_info"),
+    ]
+
+
+def test_scalars_equal_the_table_and_come_back_as_its_columns(root):
+    table, scalars, back = (
+        load_results(root),
+        scalars_of(root),
+        from_tensorboard(root / "e").dropna(subset="loss"),
+    )
+
+    for column, tag in TAGS.items():
         assert scalars[tag] == [
             (epoch, float(np.float32(value))) for epoch, value in enumerate(table[column], 1)
         ]
+        if column not in ("val_iou", "validation_f1_macro"):
+            assert back[column].tolist() == [value for _, value in scalars[tag]]
+    expected = [8 / seconds for seconds in table["epoch duration"]]
+    assert [value for _, value in scalars["time/throughput_images_per_s"]] == pytest.approx(expected)
+
+
+def test_values_of_log_are_curves_over_steps_and_own_tags_keep_their_steps(root):
+    scalars, steps = scalars_of(root), load_steps(root)
+
+    assert [value for _, value in scalars["steps/score"]] == steps["score"].tolist() == [0.5, 1.0, 1.5]
+    assert [step for step, _ in scalars["steps/score"]] == steps["step"].tolist()
+    assert scalars["mine/tag"] == [(101, 10), (102, 20), (103, 30)]
 
 
 @pytest.mark.parametrize("options", [{}, {"micro_batch": 2}, {"precision": "bf16"}])
@@ -83,192 +156,422 @@ def test_the_norm_of_gradients_is_that_before_fit_clips_them(tmp_path, options):
     assert clipped[0] > 0.1
 
 
-def test_the_learning_rate_and_the_goal_are_scalars(root):
-    scalars, table = scalars_of(root), load_results(root)
-
-    assert [value for tag in scalars if "lr" in tag for _, value in scalars[tag]] == pytest.approx([0.1] * 3)
-    assert all(value > 0 for _, value in scalars["train/grad_norm"])
-    goal = {tag: value for tag, value in scalars.items() if tag.startswith("Goal/")}
-    best = "Goal/best max:test_accuracy"
-    assert set(goal) == {best, "Goal/best_after_s", "Goal/best_epoch", "Goal/last", "Goal/epoch_s"}
-    assert goal["Goal/last"][-1][1] == pytest.approx(table["test_accuracy"].iloc[-1])
-    assert goal[best][-1][1] == pytest.approx(table["test_accuracy"].max())
-
-
-def test_values_of_log_are_curves_over_steps_and_own_tags_keep_their_steps(root):
-    scalars = scalars_of(root)
-
-    steps = load_steps(root)
-    assert [value for _, value in scalars["steps/score"]] == steps["score"].tolist() == [0.5, 1.0, 1.5]
-    assert [step for step, _ in scalars["steps/score"]] == steps["step"].tolist()
-    assert scalars["mine/tag"] == [(101, 10), (102, 20), (103, 30)]
-
-
-def test_images_figures_samples_and_confusion_matrix_are_drawn(root):
-    events = events_of(root)
-    drawn = events.Tags()["images"]
-
-    assert {"images/plot", "images/mask", "visuals/samples", "visuals/confusion_test"} <= set(drawn)
-    assert [image.step for image in events.Images("images/plot")] == [1, 2, 3]
-    assert (events.Images("images/plot")[0].width, events.Images("images/plot")[0].height) == (50, 100)
-    assert events.Images("visuals/confusion_test")[-1].step == 3
-
-
-def test_weights_and_gradients_have_histograms(root):
-    events = events_of(root)
-
-    for tag in ("weights/1.weight", "weights:grad/1.weight"):
-        histograms = events.Histograms(tag)
-        assert [histogram.step for histogram in histograms] == [1, 2, 3]
-        assert histograms[0].histogram_value.num == 48
-    weights = make_network().get_parameter("1.weight")
-    first = events.Histograms("weights/1.weight")[0].histogram_value
-    assert first.min == pytest.approx(weights.min().item(), abs=0.2)
-
-
-def test_the_network_is_a_graph(root):
-    assert b"Linear" in events_of(root).Graph().SerializeToString()
-
-
-def test_settings_and_the_traceback_of_a_failed_run_are_text(root, tmp_path):
+@pytest.mark.parametrize(
+    ("lr", "factor", "shown"),
+    [(0.5, 0.5, [0.5, 0.25, 0.125]), (torch.tensor(0.5), 1, [0.5] * 3), ("warm", 1, []), (None, None, [])],
+)
+def test_the_learning_rate_is_that_with_which_the_epoch_began_if_it_is_a_number(tmp_path, lr, factor, shown):
+    network = make_network()
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.5)
+    optimizer.param_groups[0]["lr"] = lr
     manager = manager_in(tmp_path)
-    with pytest.raises(ZeroDivisionError):
-        train(manager, RUN, at_end=lambda _: 1 / 0)
 
-    texts = [
-        tensor.tensor_proto.string_val[0].decode()
-        for folder in (root, tmp_path)
-        for tag in events_of(folder).Tags()["tensors"]
-        if "text" in events_of(folder).SummaryMetadata(tag).plugin_data.plugin_name
-        for tensor in events_of(folder).Tensors(tag)
-    ]
-    assert any("batch_size" in text for text in texts)
-    assert any("ZeroDivisionError" in text for text in texts)
+    with manager.run(RUN, network):
+        for _ in manager.epochs(3, checkpoint={"network": network, "optimizer": optimizer}):
+            if lr is not None:
+                optimizer.param_groups[0]["lr"] *= factor
+
+    assert scalars_of(tmp_path).get("train/lr", []) == list(enumerate(shown, 1))
 
 
-def test_custom_scalars_have_a_layout(root):
-    assert [tag for tag in events_of(root).Tags()["tensors"] if "custom_scalars" in tag]
+def test_an_evaluation_before_the_first_epoch_is_step_0_once(tmp_path):
+    def execute(last):
+        manager, network = manager_in(tmp_path), make_network()
+        with manager.run(RUN, network, LOADER):
+            result = manager.evaluate(LOADER)
+            for epoch in manager.epochs(2, checkpoint={"network": network}):
+                interrupt_in(last)(epoch)
+                manager.evaluate(LOADER)
+        return result
+
+    with pytest.raises(KeyboardInterrupt):
+        execute(2)
+    loss = float(np.float32(execute(3).loss))
+
+    assert scalars_of(tmp_path)["loss/test"] == [(0, loss), (1, loss), (2, loss)]
+
+
+def test_numbers_that_no_scalar_holds_are_nan_and_odd_tags_harm_nothing(tmp_path):
+    manager = manager_in(tmp_path)
+
+    def track(_):
+        manager.track({"é/a": math.nan, "x": math.inf, "y": 1e39})
+        manager.log(score=1e300)
+
+    train(manager, RUN, at_end=track)
+
+    assert load_results(tmp_path)[["x", "y"]].to_numpy().tolist() == [[math.inf, 1e39]]
+    assert load_steps(tmp_path)["score"].tolist() == [1e300]
+    scalars = scalars_of(tmp_path)
+    assert [str(scalars[tag][0][1]) for tag in ("train/x", "train/y", "steps/score")] == ["nan"] * 3
 
 
 def test_without_tensorboard_there_are_no_event_files(tmp_path):
-    train(manager_in(tmp_path, tensorboard=False), RUN)
+    manager = manager_in(tmp_path, tensorboard=False)
+    train(manager, RUN, at_end=lambda _: manager.tb.add_scalars("mine", {"a": 1}))
 
-    assert not list(tmp_path.rglob("*tfevents*"))
+    manager.tb.add_scalar("mine", 2)
+
+    assert event_files(tmp_path) == []
 
 
 def test_drawing_disturbs_no_random_number_and_no_gradient(tmp_path):
+    class Noisy(nn.Sequential):
+        def forward(self, x):
+            noise = torch.rand(1).item() + float(np.random.rand())  # noqa: NPY002
+            return super().forward(nn.functional.dropout(x, training=True) + noise)
+
     def numbers(name, **options):
         torch.manual_seed(3)
-        train(RunManager(name, tmp_path, display=False, **options), RUN, 2)
+        np.random.seed(3)  # noqa: NPY002
+        network = Noisy(nn.Flatten(), nn.Linear(16, 3))
+        train(RunManager(name, tmp_path, display=False, **options), RUN, 2, network=network)
         table = load_results(tmp_path / name).drop(columns=["epoch duration", "run duration"])
-        return torch.rand(3).tolist(), table.to_csv()
+        return torch.rand(3).tolist(), np.random.rand(), table.to_csv()  # noqa: NPY002
 
     assert numbers("with") == numbers("without", tensorboard=False)
 
 
-def test_a_value_that_is_not_finite_and_a_tag_with_odd_characters_harm_nothing(tmp_path):
+# The goal
+
+
+@pytest.mark.parametrize(
+    ("goal", "epochs", "best", "last"),
+    [
+        ("max:f1", [{"f1": 0.25}, {"f1": 0.75}, {"f1": 0.5}], [0.25, 0.75, 0.75], [0.25, 0.75, 0.5]),
+        ("min:f1", [{"f1": 3}, {"f1": -1}, {"f1": 2}], [3, -1, -1], [3, -1, 2]),
+        ("max:f1", [{"f1": NAN}, {"f1": 0.5}, {"f1": math.inf}, {"f1": 1e39}], [0.5] * 3, [0.5] * 3),
+        ("max:f1", [{"a": 1}, {"f1": 0.5}, {"a": 1}], [0.5] * 2, [0.5] * 2),
+        (None, [{"val_loss": 0.1}, {"val_loss": 0.3, "val_accuracy": 0.2}], [0.1, 0.2], [0.1, 0.2]),
+        (None, [{"entropy": 1.0}], [], []),
+    ],
+)
+def test_the_goal_is_followed_over_the_epochs(tmp_path, goal, epochs, best, last):
+    manager = manager_in(tmp_path, goal=goal)
+    with manager.run(RUN):
+        for epoch in manager.epochs(len(epochs)):
+            manager.track(**epochs[epoch - 1])
+
+    scalars = scalars_of(tmp_path)
+    assert [value for _, value in scalars.get("Goal/last", [])] == pytest.approx(last)
+    points = sorted(point for tag in scalars if tag.startswith("Goal/best ") for point in scalars[tag])
+    assert [value for _, value in points] == pytest.approx(best)
+
+
+def test_the_goal_of_a_grid_is_that_of_its_runs_and_of_later_loops_in_its_experiment(tmp_path):
+    def reward(run, manager):
+        with manager.run(run):
+            for epoch in manager.epochs(2):
+                manager.track(reward=epoch + run["lr"] if isinstance(run, dict) else epoch)
+
+    run_grid(
+        {"lr": [1.0]},
+        reward,
+        experiment="e",
+        root=tmp_path,
+        goal="min:reward",
+        **{**QUIET, "tensorboard": True},
+    )
+    reward({"lr": 2.0}, manager_in(tmp_path))
+
+    for folder, first in zip(sorted((tmp_path / "e").glob("0*")), (1, 3), strict=True):
+        scalars = scalars_of(folder)
+        assert scalars["Goal/best min:reward"] == [(1, first), (2, first)]
+        assert set(OF_GOAL[1:]) < set(scalars)
+        assert "| goal | min:reward |" in texts_of(folder)["run/config"]
+
+
+def test_the_metric_of_the_kept_weights_decides_where_no_goal_is_given(tmp_path):
+    manager, network = manager_in(tmp_path), make_network()
+    with manager.run(RUN, network, LOADER):
+        for epoch in manager.epochs(3, checkpoint={"network": network}, keep="best:f1"):
+            manager.track(f1=[0.5, 0.75, 0.25][epoch - 1], test_accuracy=epoch / 4)
+
+    assert [value for _, value in scalars_of(tmp_path)["Goal/best max:f1"]] == [0.5, 0.75, 0.75]
+
+
+# Text and layout
+
+
+def test_the_configuration_is_a_table(tmp_path):
+    train(manager_in(tmp_path), {"lr": 0.1, "note": "a|b <c>\nd", "schedule": None, "device": "cpu"})
+
+    lines = texts_of(tmp_path)["run/config"].splitlines()
+    first = [
+        "| setting | value |",
+        "|---|---|",
+        "| lr | 0.1 |",
+        "| note | a\\|b &lt;c> d |",
+        "| schedule | none |",
+    ]
+    assert lines[:5] == first
+    assert {"| device | cpu |", "| parameters | 51 |", f"| torch | {version('torch')} |"} <= set(lines)
+    assert all(line.startswith("| ") and line.endswith(" |") for line in lines[2:])
+    assert len(set(lines)) == len(lines)
+
+
+def test_a_failed_run_is_a_failure_with_the_end_of_its_traceback_as_it_is(tmp_path):
+    def fail_at_length(_):
+        raise ValueError(100_000 * "x" + "the end")
+
+    for lr, at_end in ((1, fail), (2, fail_at_length)):
+        with pytest.raises(ValueError, match=r"cannot|end"):
+            train(manager_in(tmp_path), {"lr": lr}, at_end=at_end)
+
+    short, long = (texts_of(folder)["run/error"] for folder in sorted((tmp_path / "e").glob("0*")))
+    where = f"(in epoch 1, step 2, {line_with('raise ValueError(' + chr(34) + 'cannot')})"
+    assert short.splitlines()[0] == f"    ValueError: cannot be shown {where}"
+    assert "Traceback (most recent call last):" in short
+    assert all(line.startswith("    ") for line in short.splitlines() if line)  # shown as it is
+    assert long.endswith("the end")
+    assert len(long) < 25_000
+
+
+@pytest.mark.parametrize(
+    ("ending", "status", "shown"),
+    [
+        (None, Status.STATUS_SUCCESS, ""),
+        (ValueError("cannot be shown"), Status.STATUS_FAILURE, "cannot be shown"),
+        (KeyboardInterrupt(), None, ""),
+        (math.inf, Status.STATUS_FAILURE, "loss became inf in epoch 1"),
+    ],
+)
+def test_the_session_of_a_run_says_how_it_ended(tmp_path, ending, status, shown):
     manager = manager_in(tmp_path)
-    train(manager, RUN, at_end=lambda _: manager.track({"é/a": float("nan"), "x": float("inf")}))
 
-    assert load_results(tmp_path)["x"].tolist() == [float("inf")]
-    assert scalars_of(tmp_path)
+    def end(_):
+        if isinstance(ending, BaseException):
+            raise ending
+        manager.track_loss(ending or 1.0, 1)
+
+    with contextlib.suppress(ValueError, KeyboardInterrupt):
+        train(manager, RUN, 2, end)
+
+    start, *ends = sessions_of(tmp_path)
+    assert start.group_name == "e/001"
+    assert [end.status for end in ends] == ([] if status is None else [status])
+    assert all(start.start_time_secs <= end.end_time_secs for end in ends)
+    assert shown in texts_of(tmp_path).get("run/error", "")
+    assert ("run/error" in texts_of(tmp_path)) is bool(shown)
 
 
-# HParams
+def test_the_layout_has_train_and_test_side_by_side_and_in_one_chart(tmp_path):
+    train(manager_in(tmp_path), RUN)
+
+    (value,) = [value for _, value in values_of(tmp_path) if value.tag == "custom_scalars__config__"]
+    layout = layout_pb2.Layout.FromString(value.tensor.string_val[0])
+    tags = sorted(scalars_of(tmp_path))
+    assert {
+        category.title: [
+            [tag for tag in tags for expression in chart.multiline.tag if re.match(expression, tag)]
+            for chart in category.chart
+        ]
+        for category in layout.category
+    } == {
+        "side by side": [
+            ["Goal/best max:test_accuracy"], ["Goal/last"], ["loss/train"], ["loss/test"], ["accuracy/train"],
+            ["accuracy/test"],
+        ],
+        "overview": [
+            ["loss/test", "loss/train"], ["accuracy/test", "accuracy/train"], ["time/epoch_s"],
+            ["time/phase_data_s", "time/phase_eval_s", "time/phase_train_s"],
+        ],
+    }  # fmt: skip
 
 
-def test_hyperparameters_have_their_types(root):
-    assert hparams_of(root).items() >= RUN.items()
+# Hyperparameters of one run; those of a grid stand in test_hparams.py
+
+
+def test_hyperparameters_are_numbers_bools_and_short_texts(tmp_path):
+    given = {
+        "lr": 0.1, "batch": 64, "large": 2**64, "half": np.float32(0.5), "count": np.int64(5), "huge": 10**400,
+        "amp": True, "off": np.bool_(False),
+        "schedule": None, "sizes": (3, 0.10), "names": ["a", "b"], "target": torch.device("cuda:1"),
+        "act": nn.ReLU, "dtype": torch.float16, "folder": Path("a/b"), "limit": math.inf, "text": 300 * "a",
+    }  # fmt: skip
+
+    with manager_in(tmp_path).run(given):
+        pass
+
+    shown = hparams_of(tmp_path)
+    assert shown.pop("huge").startswith("1000")
+    assert len(shown.pop("text")) == 64
+    assert shown == {
+        "lr": 0.1, "batch": 64, "large": 2.0**64, "half": 0.5, "count": 5, "amp": True, "off": False,
+        "schedule": "none", "sizes": "(3, 0.1)", "names": "(a, b)", "target": "cuda:1", "act": "torch.nn.ReLU",
+        "dtype": "torch.float16", "folder": "a/b", "limit": "inf",
+    }  # fmt: skip
+    assert {name for name, value in shown.items() if isinstance(value, bool)} == {"amp", "off"}
 
 
 # Resuming
 
 
-def test_a_resumed_run_has_each_step_once_and_the_numbers_of_the_last_attempt(tmp_path):
-    train(manager_in(tmp_path / "whole"), RUN, 4)
+@pytest.mark.parametrize("clock", [0, -86_400], ids=["", "set back"])
+def test_a_resumed_run_has_each_point_once_as_a_run_that_was_not_interrupted(tmp_path, monkeypatch, clock):
+    """The goal remembers its best value, and the files are read in order though the clock was set back."""
 
-    def interrupt(epoch):
-        if epoch == 3:
-            manager.log(lost=1.0)
-            raise KeyboardInterrupt
+    def execute(root, interrupted_in=0):
+        manager = manager_in(root, goal="max:reward")
 
-    manager = manager_in(tmp_path / "resumed")
-    with pytest.raises(KeyboardInterrupt):
-        train(manager, RUN, 4, interrupt)
-    train(manager_in(tmp_path / "resumed"), RUN, 4)
+        def end(epoch):
+            manager.track(reward=[0.25, 0.75, 0.5, 0.6][epoch - 1])
+            manager.log(score=epoch)
+            manager.tb.add_scalar("mine", 7.0, 2 * epoch)  # there are two batches
+            interrupt_in(interrupted_in)(epoch)
+
+        train(manager, RUN, 4, end)
+
+    execute(tmp_path / "whole")
+    now = time.time
+    for attempt, epoch in enumerate((2, 4, 4)):
+        monkeypatch.setattr(time, "time", lambda attempt=attempt: now() + attempt * clock)
+        with pytest.raises(KeyboardInterrupt):
+            execute(tmp_path / "resumed", epoch)
+    execute(tmp_path / "resumed")
 
     resumed, whole = scalars_of(tmp_path / "resumed"), scalars_of(tmp_path / "whole")
-    for tag in ("loss/train", "accuracy/test", "loss/test"):
+    assert set(resumed) == set(whole)
+    for tag in (
+        "loss/train",
+        "accuracy/test",
+        "train/lr",
+        "steps/score",
+        "mine",
+        "Goal/best max:reward",
+        "Goal/last",
+    ):
         assert resumed[tag] == whole[tag]
-        assert [step for step, _ in resumed[tag]] == [1, 2, 3, 4]
-    images = events_of(tmp_path / "resumed").Histograms("weights/1.weight")
-    assert [image.step for image in images] == [1, 2, 3, 4]
+    assert whole["Goal/best_epoch"] == resumed["Goal/best_epoch"] == [(1, 1), (2, 2), (3, 2), (4, 2)]
+    histograms = events_of(tmp_path / "resumed").Histograms("weights/1.weight")
+    assert [histogram.step for histogram in histograms] == [1, 2, 3, 4]
 
 
-# Tables of event files
+@pytest.mark.parametrize("moments", [[5], [4, 4, 8], [3, 6]])
+def test_a_run_resumed_inside_an_epoch_shows_each_step_once(tmp_path, moments):
+    def execute(stop_at=0):
+        manager, state = manager_in(tmp_path), {"number": 0}
+        with manager.run(RUN, None, [(torch.ones(2, 4), torch.tensor([0, 1]))] * 3):
+            for _ in manager.epochs(3, checkpoint={"state": state}):
+                for _ in manager.batches():
+                    state["number"] += 1
+                    manager.track_loss(state["number"] / 4, 1)
+                    manager.log(step_loss=state["number"] / 4)
+                    if state["number"] % 2 == 0:
+                        manager.log({"train/norm": state["number"]})
+                    if state["number"] == stop_at:
+                        raise KeyboardInterrupt
+
+    for moment in moments:
+        with pytest.raises(KeyboardInterrupt):
+            execute(moment)
+        last = scalars_of(tmp_path)["steps/step_loss"]
+        assert last == [(n, n / 4) for n in range(1, moment + 1)]  # shown while it is stopped
+    execute()
+
+    scalars = scalars_of(tmp_path)
+    assert scalars["steps/step_loss"] == [(n, n / 4) for n in range(1, 10)]
+    assert scalars["steps/train_norm"] == [(n, n) for n in range(2, 10, 2)]
+    assert [step for step, _ in scalars["loss/train"]] == [1, 2, 3]
 
 
-def test_event_files_of_a_run_are_a_table_with_hyperparameters(root):
-    table = from_tensorboard(root / "e")
-
-    assert type(table) is pd.DataFrame
-    table = table.dropna(subset="loss")
-    assert table["epoch"].tolist() == [1, 2, 3]
-    assert table["lr"].tolist() == [0.1] * 3
-    assert table["loss"].tolist() == pytest.approx(load_results(root)["loss"].tolist(), rel=1e-6)
+# Faults
 
 
-def test_event_files_of_any_tool_are_a_table_in_the_same_format(tmp_path):
-    for name, lr in (("one", 0.1), ("two", 0.2)):
-        with SummaryWriter(str(tmp_path / name)) as writer:
-            for step in (1, 2):
-                writer.add_scalar("loss/val", lr * step, step)
-            writer.add_hparams({"lr": lr, "net": "a"}, {"final": lr}, run_name=".")
+@pytest.mark.parametrize("part", [0.5, 0.9])
+def test_a_full_disk_ends_logging_with_one_warning_and_training_goes_on(tmp_path, part):
+    resource = pytest.importorskip("resource", reason="Windows has no limits of file sizes")
+    train(manager_in(tmp_path / "whole"), RUN, 5, checkpoint=False)
+    expected = [step for step, _ in values_of(tmp_path / "whole")]
+    limit = int(event_files(tmp_path / "whole")[0].stat().st_size * part)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
 
-    table = from_tensorboard(tmp_path)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
+    try:
+        with pytest.warns(RunsWarning, match="File too large.*training goes on") as caught:
+            train(manager_in(tmp_path / "cut"), RUN, 5, checkpoint=False)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
-    rows = table.dropna(subset=["val_loss"])
-    assert rows.groupby("lr")["val_loss"].last().to_dict() == pytest.approx({0.1: 0.2, 0.2: 0.4})
-    assert set(table["net"]) == {"a"}
-
-
-@pytest.mark.parametrize("name", ["missing", "empty"])
-def test_a_folder_without_event_files_is_refused(tmp_path, name):
-    (tmp_path / "empty").mkdir()
-
-    with pytest.raises(RunManagerError, match=name):
-        from_tensorboard(tmp_path / name)
-
-
-# The server
+    assert len(caught) == 1
+    assert load_results(tmp_path / "cut")["epoch"].tolist() == [1, 2, 3, 4, 5]
+    steps = [step for step, _ in values_of(tmp_path / "cut")]
+    assert 5 < len(steps) < len(expected)
+    assert steps == expected[: len(steps)]
 
 
-def test_what_cannot_be_opened_is_refused(root, tmp_path):
-    with pytest.raises(RunManagerError, match="missing"):
-        open_tensorboard(tmp_path / "missing")
-    with pytest.raises(RunManagerError, match="other"):
-        open_tensorboard(root, "other")
+def test_what_cannot_be_shown_is_one_warning_of_its_run_and_the_rest_is_shown(tmp_path):
+    class Figure:
+        canvas = None
+
+        def savefig(self, *_, **__):
+            fail()
+
+    manager = manager_in(tmp_path)
+    for number in (1, 2):
+        with pytest.warns(RunsWarning, match=rf"e/00{number}-.*ValueError: cannot be shown") as caught:
+            train(manager, {"lr": number}, 2, lambda _: manager.log(plot=Figure()))
+        assert len(caught) == 1
+
+        folder = tmp_path / "e" / f"00{number}-lr={number}"
+        assert [step for step, _ in scalars_of(folder)["loss/train"]] == [1, 2]
+        assert sessions_of(folder)[-1].status == Status.STATUS_SUCCESS
+    assert load_runs(tmp_path)["status"].tolist() == ["completed"] * 2
 
 
-@pytest.mark.slow
-def test_a_server_shows_the_hyperparameters_of_one_experiment_on_a_configured_page(tmp_path, capsys):
-    def scored(run, manager):
-        with manager.run(run):
-            for _ in manager.epochs(1):
-                manager.track(val_accuracy=run.lr)
+# The writer of a run
 
-    grid = {"lr": [0.1, 0.2], "net": ["a", "b"]}
-    for name in ("e", "other"):
-        run_grid(grid, scored, experiment=name, root=tmp_path, **{**QUIET, "tensorboard": True})
 
-    open_tensorboard(tmp_path, "e")
+def test_the_writer_has_every_method_of_torchs_and_writes_into_the_runs_one_file(tmp_path):
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    assert manager_in(tmp_path).tb is None
+    manager = manager_in(tmp_path)
 
-    url = next(word for word in capsys.readouterr().out.split() if word.startswith("http://127.0.0.1:"))
-    base = url.partition("?")[0]
-    ask = f"{base}data/plugin/hparams/experiment?request=%7B%7D"
-    runs = json.loads(urllib.request.urlopen(f"{base}data/runs", timeout=30).read())  # noqa: S310
-    hparams = json.loads(urllib.request.urlopen(ask, timeout=30).read())  # noqa: S310
-    assert "pinnedCards" in url
-    assert len(runs) == 4
-    assert {"lr", "net"} <= {info["name"] for info in hparams["hparamInfos"]}
-    assert "Goal/last" in {info["name"]["tag"] for info in hparams["metricInfos"]}
+    with manager.run(RUN, make_network()):
+        assert isinstance(manager.tb, SummaryWriter)
+        with manager.tb as tb:
+            tb.add_image("image", np.zeros((3, 4, 5), dtype=np.uint8), 1)
+            tb.add_images("images", IMAGES, 1)
+            tb.add_figure("figure", pyplot.figure(figsize=(1, 1)))
+            tb.add_histogram("histogram", np.arange(9), 1)
+            tb.add_text("text", "hello", 1)
+            tb.add_pr_curve("curve", np.array([0, 1]), np.array([0.1, 0.9]))
+            tb.add_scalar("tensor", torch.tensor(2.5), 1)
+            tb.add_scalar("new", 2.5, 1, new_style=True)
+            tb.add_scalars("several", {"a": 1, "b": torch.tensor(2)}, 1)
+            tb.add_hparams({"lr": 5, "other": True}, {"hparam/accuracy": 0.5}, run_name="mine")
+            tb.add_embedding(torch.eye(3), metadata=["a", "b", "c"], tag="embedding", global_step=2)
+            tb.flush()
+        tb.close()
+        tb.add_scalar("tensor", 3, 2)  # closing is harmless
+
+    assert len(event_files(tmp_path)) == 1
+    tags = events_of(tmp_path).Tags()
+    assert set(tags["images"]) == {"image", "images", "figure"}
+    assert {"text/text_summary", "curve", "new"} < set(tags["tensors"])
+    assert tags["histograms"] == ["histogram"]
+    assert scalars_of(tmp_path) == {
+        "tensor": [(1, 2.5), (2, 3)], "several/a": [(1, 1)], "several/b": [(1, 2)],
+        "hparam/accuracy": [(0, 0.5)],
+    }  # fmt: skip
+    assert hparams_of(tmp_path) == RUN
+    config = (Path(manager.tb.log_dir) / "projector_config.pbtxt").read_text()
+    assert f'tensor_path: "{Path("00002/embedding/tensors.tsv")}"' in config
+    assert (Path(manager.tb.log_dir) / "00002/embedding/metadata.tsv").read_text().split() == ["a", "b", "c"]
+
+
+def test_a_writer_belongs_to_its_run_and_warns_once_after_its_end(tmp_path):
+    manager, writers = manager_in(tmp_path), []
+
+    for number in (1, 2):
+        with manager.run({"lr": number}, make_network()):
+            manager.tb.add_scalar("mine", number)
+            writers.append(manager.tb)
+    with pytest.warns(RunsWarning, match="its run has ended"):
+        writers[0].add_scalar("mine", 2, 2)
+    writers[0].add_text("mine", "late", 2)  # no further warning, which would be an error
+
+    for number, folder in enumerate(sorted((tmp_path / "e").glob("0*")), 1):
+        assert Path(writers[number - 1].log_dir) == folder
+        assert scalars_of(folder) == {"mine": [(0, number)]}
+        assert list(texts_of(folder)) == ["run/config"]
