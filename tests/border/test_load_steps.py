@@ -1,23 +1,33 @@
-"""The values of single steps: load_steps."""
+"""The values of single steps: what log() keeps, and load_steps."""
 
 import math
+import os
+import time
 import warnings
 from collections import namedtuple
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
+import torch
+from torch import nn
 
 from runmanager import (
     InvalidArgumentError,
     RunManager,
     RunsWarning,
+    StorageError,
     best,
     load_results,
     load_run,
     load_runs,
     load_steps,
 )
+from tests.border import reading
+from tests.border.events import events_of
 
 
 @pytest.fixture
@@ -126,3 +136,270 @@ def test_a_line_that_occurs_twice_gives_no_second_row(root):
         path.write_bytes(b"".join([*lines, *lines[:1]]))
 
     assert load_steps().equals(before)
+
+
+LOADER = [(torch.ones(2, 4), torch.tensor([0, 1]))] * 3
+
+
+@pytest.fixture
+def manager(tmp_path):
+    return RunManager("exp", tmp_path, tensorboard=False, display=False)
+
+
+def begin(manager, num_epochs=1, loader=LOADER):
+    """Yield the number of each batch in a run of epochs of three batches."""
+    number = 0
+    with manager.run({"lr": 0.1}, None, loader):
+        for _ in manager.epochs(num_epochs):
+            for _ in manager.batches():
+                number += 1
+                yield number
+
+
+def rows(root):
+    return [tuple(row) for row in load_steps(root).drop(columns="lr").itertuples(index=False)]
+
+
+def test_names_of_one_step_share_a_row_however_they_are_given(manager, tmp_path):
+    for number in begin(manager):
+        manager.log({"train/loss": number, "every": 2}, momentum=0.5)
+        manager.log(grad_norm=torch.tensor([float(number)], requires_grad=True))
+
+    assert list(load_steps(tmp_path))[4:] == ["train_loss", "every", "momentum", "grad_norm"]
+    assert rows(tmp_path) == [(1, 1, n, n, 2, 0.5, n) for n in (1, 2, 3)]
+
+
+def test_a_name_that_is_logged_again_in_a_batch_begins_a_further_step(manager, tmp_path):
+    for number in begin(manager):
+        for _ in range(number):
+            manager.log(critic=number)
+        manager.log(generator=number)
+
+    steps = load_steps(tmp_path).set_index("step")
+    assert steps["critic"].to_dict() == {1: 1, 2: 2, 3: 2, 4: 3, 5: 3, 6: 3}
+    assert steps["generator"].dropna().to_dict() == {1: 1, 3: 2, 6: 3}
+
+
+def test_without_batches_losses_or_else_calls_are_counted(manager, tmp_path):
+    for lr in (0.1, 0.2):
+        with manager.run({"lr": lr}):
+            for _ in manager.epochs(2):
+                for number in range(1, 5):
+                    if lr == 0.1:
+                        manager.track_loss(1.0, 1)
+                    if number in (2, 4):
+                        manager.log(some=number)
+
+    assert rows(tmp_path) == [
+        *[(1, 1, 2, 2), (1, 1, 4, 4), (1, 2, 6, 2), (1, 2, 8, 4)],
+        *[(2, 1, 1, 2), (2, 1, 2, 4), (2, 2, 3, 2), (2, 2, 4, 4)],
+    ]
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 5e-324, 1e308, -0.0])
+def test_every_number_comes_back_as_it_was_when_it_was_logged(manager, tmp_path, value):
+    tensor = torch.tensor(value, dtype=torch.float64)
+    for number in begin(manager):
+        manager.log(score=tensor)
+        tensor += number
+
+    assert str(load_steps(tmp_path)["score"][0]) == str(value)
+
+
+RAMP = torch.linspace(0, 1, 60)
+
+
+@pytest.mark.parametrize(
+    ("values", "named"),
+    [
+        ({"loss": 1}, "'loss' is a column already"), ({"epoch": 1}, "'epoch' is a column already"),
+        ({"step": 1}, "'step' is a column of load_steps"), ({"lr": 1}, "'lr' is a hyperparameter"),
+        ({"a b": 1}, "'a b' is not an identifier"), ({"score": "good"}, "score .* got 'good'"),
+        ({"score": torch.zeros(2)}, r"score must be a single value.*\(2,\)"),
+        ({"score": 9 * RAMP.reshape(6, 10)}, r"score must be a single value.*\(6, 10\)"),
+        ({"image": 9 * RAMP.reshape(3, 4, 5)}, r"from 0 to 9, .*log\(image=image.clamp\(0, 1"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_logged_is_refused_at_the_first_call(manager, values, named):
+    for _ in begin(manager):
+        with pytest.raises(InvalidArgumentError, match=named):
+            manager.log(values)
+
+
+@pytest.mark.parametrize("every", [0, -1, 2.0, True, "2", None])
+def test_every_is_a_count(manager, every):
+    for _ in begin(manager):
+        with pytest.raises(InvalidArgumentError, match="every must be a whole number, 1 or more"):
+            manager.log(score=1, every=every)
+
+
+def test_whoever_looks_into_a_long_epoch_sees_blocks(manager, tmp_path):
+    sizes = []
+    for number in begin(manager, loader=range(6000)):
+        manager.log(score=number, other=-number)
+        if number % 1000 == 0:
+            sizes.append(len(load_steps(tmp_path)))
+
+    assert sizes == [0, 0, 2048, 2048, 4096, 4096]  # of two values each
+    assert load_steps(tmp_path)["score"].tolist() == [*range(1, 6001)]
+
+
+@pytest.mark.slow
+def test_values_wait_ten_seconds_at_most_until_they_are_on_disk(manager, tmp_path):
+    sizes = []
+    for number in begin(manager):
+        manager.log(score=number)
+        sizes.append(len(load_steps(tmp_path)))
+        time.sleep(5.1)
+
+    assert sizes == [0, 0, 3]
+
+
+def test_a_diverged_run_and_a_failed_one_keep_their_steps(manager, tmp_path):
+    for number in begin(manager, 2):
+        manager.track_loss(math.nan, 1)
+        manager.log(step_loss=number)
+    with suppress(ZeroDivisionError), manager.run({"lr": 0.2}, None, LOADER):
+        for _ in manager.epochs(2):
+            for number, _ in enumerate(manager.batches()):
+                manager.log(step_loss=number)
+                1 / (1 - number)
+
+    assert load_runs(tmp_path)["status"].tolist() == ["diverged", "failed"]
+    steps = load_steps(tmp_path)[["run", "epoch", "step"]].to_numpy().tolist()
+    assert steps == [[1, 1, 1], [1, 1, 2], [1, 1, 3], [2, 1, 1], [2, 1, 2]]
+
+
+def interrupted(root, at, bonus=0.0):
+    """Train three epochs, interrupted after a batch, unless it is 0."""
+    manager = RunManager("exp", root, tensorboard=False, display=False)
+    state = {"number": 0}
+    with suppress(KeyboardInterrupt), manager.run({"lr": 0.1}, None, LOADER):
+        for epoch in manager.epochs(3, checkpoint={"state": state}):
+            for _ in manager.batches():
+                state["number"] += 1
+                manager.track_loss(1.0, 1)
+                manager.log(step_loss=state["number"] + bonus, every=2)
+                if epoch > 1:
+                    manager.log(late=state["number"])
+                if state["number"] == at:
+                    raise KeyboardInterrupt
+
+
+def test_steps_that_are_executed_again_are_replaced_and_committed_ones_stay(tmp_path):
+    interrupted(tmp_path / "whole", 0)
+    for at in (2, 5, 7, 7, 8, 0):
+        interrupted(tmp_path / "cut", at, bonus=0.5 if at == 2 else 0.0)
+
+    whole, cut = load_steps(tmp_path / "whole"), load_steps(tmp_path / "cut")
+    assert cut.equals(whole)
+    assert cut["step"].tolist() == [2, *range(4, 10)]
+
+
+def test_the_epoch_that_was_interrupted_shows_its_steps_until_it_is_executed_again(tmp_path):
+    interrupted(tmp_path, 6)
+
+    assert load_results(tmp_path)["epoch"].tolist() == [1]
+    assert load_steps(tmp_path)[["epoch", "step"]].to_numpy().tolist() == [[1, 2], [2, 4], [2, 5], [2, 6]]
+
+
+@pytest.mark.parametrize("num_epochs", [1, 2])
+def test_an_epoch_that_the_checkpoint_alone_has_keeps_its_steps(tmp_path, num_epochs):
+    interrupted(tmp_path, 3 * num_epochs + 1)
+    reading.as_killed(reading.run_folder(tmp_path / "exp"), num_lost=1)
+    assert len(load_results(tmp_path)) == num_epochs - 1
+
+    interrupted(tmp_path, 0)
+
+    assert load_results(tmp_path)["epoch"].tolist() == [1, 2, 3]
+    assert load_steps(tmp_path)["step"].tolist() == [2, *range(4, 10)]
+
+
+def test_a_run_that_starts_over_has_the_steps_of_its_last_attempt_alone(tmp_path):
+    for values in ([1, 2, 3], [4, 5, 6], []):
+        manager = RunManager("exp", tmp_path, tensorboard=False, display=False)
+        for number, _ in enumerate(begin(manager)):
+            manager.log(dict.fromkeys(["score"] * bool(values), values[number] if values else 0))
+        assert [*load_steps(tmp_path).get("score", [])] == values
+
+
+def test_a_file_of_steps_whose_journal_is_gone_is_in_nobodys_way(tmp_path):
+    for factor in (1, 10):
+        manager = RunManager("exp", tmp_path, tensorboard=False, display=False)
+        for number in begin(manager):
+            manager.log(score=factor * number)
+        if factor == 1:
+            (manager.folder / "attempt-1.jsonl").unlink()
+
+    assert load_steps(tmp_path)["score"].tolist() == [10, 20, 30]
+
+
+def test_a_full_disk_interrupts_the_run_as_at_the_end_of_an_epoch(manager, tmp_path, monkeypatch):
+    real, blocks = os.write, []
+
+    def full(descriptor, content):
+        if b'"type":"steps"' in bytes(content):
+            blocks.append(content)
+            if len(blocks) > 1:
+                raise OSError(28, "No space left on device")
+        return real(descriptor, content)
+
+    monkeypatch.setattr(os, "write", full)
+    with suppress(StorageError):
+        for number in begin(manager, 2):
+            manager.log(score=number)
+
+    assert load_runs(tmp_path)["status"].tolist() == ["interrupted"]
+    assert load_steps(tmp_path)["score"].tolist() == [1, 2, 3]
+
+
+def test_logging_draws_no_random_number_and_changes_no_result(tmp_path):
+    def losses_of(is_logging):
+        torch.manual_seed(0)
+        network, losses = nn.Sequential(nn.Linear(4, 2), nn.Dropout(0.5)), []
+        manager = RunManager("exp", tmp_path, tensorboard=False, display=False)
+        for _ in begin(manager, 2):
+            loss = network(LOADER[0][0]).square().mean()
+            loss.backward()
+            with torch.no_grad():
+                network[0].weight -= 0.1 * network[0].weight.grad
+            losses.append(loss.item())
+            if is_logging:
+                manager.log(step_loss=loss, image=torch.rand(4, 4, generator=torch.Generator()))
+        return losses, torch.rand(()).item()
+
+    assert losses_of(is_logging=True) == losses_of(is_logging=False)
+
+
+@pytest.mark.parametrize(
+    ("value", "size"),
+    [
+        (RAMP.reshape(6, 10), (6, 10)),
+        (RAMP.reshape(1, 6, 10).double().requires_grad_(), (6, 10)),
+        (RAMP.reshape(3, 4, 5), (4, 5)),
+        (RAMP.reshape(4, 5, 3).half(), (4, 5)),
+        (np.arange(60, dtype=np.uint8).reshape(5, 4, 3)[::-1], (5, 4)),
+        (RAMP.numpy().reshape(6, 10) > 0.5, (6, 10)),
+    ],
+)
+def test_arrays_and_tensors_with_the_shape_of_an_image_are_drawn(tmp_path, value, size):
+    manager = RunManager("exp", tmp_path, display=False)
+    for _ in begin(manager):
+        manager.log(image=value)
+
+    (tag,) = [tag for tag in events_of(tmp_path).Tags()["images"] if "image" in tag]
+    image = events_of(tmp_path).Images(tag)[0]
+    assert (image.height, image.width) == size
+    assert load_steps(tmp_path).empty
+
+
+@pytest.mark.parametrize(
+    "value",
+    [RAMP.reshape(6, 10) + 1, RAMP.reshape(6, 10).long(), RAMP.reshape(6, 5, 2), np.full((2, 2), "a"),
+     pd.DataFrame({"a": ["x", "y"]}), torch.zeros(2, 2, device="meta"), torch.zeros(2, 2, dtype=torch.cfloat)],
+    ids=lambda value: f"{type(value).__name__} {value.shape}",
+)  # fmt: skip
+def test_other_matrices_are_no_images(manager, value):
+    for _ in begin(manager):
+        with pytest.raises(InvalidArgumentError, match="value must be a"):
+            manager.log(value=value)

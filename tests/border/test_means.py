@@ -1,13 +1,23 @@
 """Means are over samples: which size a value gets, where the batch leaves a choice."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader, TensorDataset
+from torch.nn.functional import one_hot
+from torch.nn.utils.rnn import pack_sequence
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    IterableDataset,
+    SequentialSampler,
+    SubsetRandomSampler,
+    TensorDataset,
+)
 
-from runmanager import RunManager, RunsWarning
+from runmanager import ImageTensors, InvalidArgumentError, RunManager, RunsWarning, TensorLoader
 
 VALUES: Any = torch.arange(10.0)
 IMAGES = TensorDataset(VALUES.reshape(10, 1, 1, 1).expand(10, 3, 8, 8).contiguous(), torch.zeros(10).long())
@@ -125,3 +135,255 @@ def test_the_loss_so_far_has_the_current_batch(tmp_path):
                 so_far.append(manager.epoch_loss)
 
     assert so_far == [5 * 2.0, 5 * 2.0 + 5 * 7.0]
+
+
+def one_epoch(root, loader=None, **options):
+    """Yield the manager in an epoch of a run."""
+    manager = RunManager("means", root, display=False, tensorboard=False, **options)
+    with manager.run({"lr": 0.1}, None, loader):
+        for _ in manager.epochs(1):
+            yield manager
+
+
+def mean_of(root, *losses, loader=None, **options):
+    """Track losses, each with its batch; return their mean."""
+    for manager in one_epoch(root, loader, **options):
+        for loss, batch in losses:
+            manager.track_loss(loss, batch)
+    return manager.run_data[0]["loss"]
+
+
+def zeros(*shape):
+    return torch.zeros(*shape)
+
+
+@dataclass
+class Inputs:
+    inputs: torch.Tensor
+
+
+PICTURES: Any = [zeros(3, 8, 8)] * 5
+PACKED: Any = pack_sequence([zeros(4), zeros(2)])
+GRAPH: Any = {"text": zeros(10), "labels": zeros(3)}
+
+
+@pytest.mark.parametrize(
+    ("batch", "size"),
+    [
+        (7, 7),
+        (zeros(7, 3), 7),
+        (np.zeros((4, 3)), 4),
+        ((zeros(7, 3), zeros(7)), 7),
+        ([zeros(7, 3), zeros(7)], 7),
+        ({"text": zeros(7, 3), "labels": zeros(7), "epoch": 3, "name": "train"}, 7),
+        (([zeros(7, 3), zeros(7, 5)], zeros(7)), 7),
+        ((PICTURES, [{}] * 5), 5),
+        ((PICTURES, zeros(5)), 5),
+        ((["one", "two", "three"], zeros(3)), 3),
+        (PACKED, 2),
+        ((PACKED, zeros(2)), 2),
+        ((zeros(3, 2), None, torch.tensor(0.5)), 3),
+        (({"a": zeros(4, 2)}, {"b": zeros(4)}), 4),
+        ([zeros(5)], 5),
+        ((3, {"x": (torch.tensor(1.0), zeros(6))}), 6),
+    ],
+)
+def test_the_samples_of_a_batch_are_counted_where_that_is_certain(tmp_path, batch, size):
+    assert mean_of(tmp_path, (1.0, batch), (0.0, 1)) == size / (size + 1)
+
+
+@pytest.mark.parametrize(
+    ("batch", "problem"),
+    [
+        (GRAPH, "3 samples or 10 samples"),
+        (PICTURES, "3 samples or 5 samples"),
+        ((zeros(1, 5), zeros(2)), "1 sample or 2 samples"),
+        (torch.tensor(1.0), "a Tensor"),
+        ("text", "a str"),
+        (["a", "b"], "a list"),
+        (Inputs(zeros(3)), "an? Inputs"),
+        (True, "a bool"),
+        ({}, "a dict"),
+    ],
+)
+def test_where_it_is_not_certain_the_number_is_asked_for(tmp_path, batch, problem):
+    with pytest.raises(
+        InvalidArgumentError, match=f"{problem}.*track_loss.loss, len.labels.*batch_size=lambda"
+    ):
+        mean_of(tmp_path, (1.0, batch))
+
+
+@pytest.mark.parametrize(
+    ("batch", "size", "is_decided"),
+    [(GRAPH, 3, True), (PICTURES, 5, True), ([zeros(3, 4)] * 2, 3, True), ((zeros(8), zeros(2)), 3, False)],
+)
+def test_what_the_loader_is_known_to_yield_decides_between_several_sizes(tmp_path, batch, size, is_decided):
+    loader = DataLoader(PICTURES * 2, batch_size=size, collate_fn=list)
+    if is_decided:
+        assert mean_of(tmp_path, (1.0, batch), (0.0, 1), loader=loader) == size / (size + 1)
+        return
+    with pytest.raises(InvalidArgumentError, match="2 samples or 8 samples"):
+        mean_of(tmp_path, (1.0, batch), loader=loader)
+
+
+BATCHES: Any = [GRAPH, {"text": zeros(40), "labels": zeros(1)}]
+
+
+@pytest.mark.parametrize("is_given", [True, False])
+def test_each_place_that_counts_asks_the_function_that_was_given(tmp_path, is_given):
+    options: Any = {"loader": BATCHES, "batch_size": lambda batch: len(batch["labels"])}
+    for manager in one_epoch(tmp_path, **options):
+        for batch, value in zip(manager.batches(), (1.0, 5.0), strict=False):
+            manager.track(mine=value)
+            manager.track_loss(value, batch if is_given else None)
+
+    assert [manager.run_data[0][name] for name in ("loss", "mine")] == [2.0, 2.0]
+
+
+def test_metrics_of_a_batch_of_uncertain_size_are_not_weighed_by_a_guess(tmp_path):
+    def track():
+        for manager in one_epoch(tmp_path, BATCHES):
+            for _ in manager.batches():
+                manager.track(mine=1.0)
+
+    with pytest.raises(InvalidArgumentError, match="3 samples or 10 samples"):
+        track()
+
+
+@pytest.mark.parametrize("size", [0, True, 1.5, None])
+def test_a_function_that_counts_wrongly_is_named(tmp_path, size):
+    with pytest.raises(InvalidArgumentError, match=f"batch_size must return a whole number.* got {size}"):
+        mean_of(tmp_path, (1.0, zeros(3)), batch_size=lambda _: size)
+
+
+class Stream(IterableDataset[torch.Tensor]):
+    def __iter__(self):
+        return iter(VALUES)
+
+
+TEN, OF_IMAGES = TensorDataset(VALUES), ImageTensors(VALUES.reshape(10, 1, 1, 1), torch.arange(10))
+SIZED = {
+    "short last": DataLoader(TEN, 4),
+    "even": DataLoader(TEN, 5),
+    "one short": DataLoader(TEN, 20),
+    "drop_last": DataLoader(TEN, 4, drop_last=True),
+    "shuffled": DataLoader(TEN, 4, shuffle=True),
+    "a sampler": DataLoader(TEN, 4, sampler=SubsetRandomSampler(range(3, 9))),
+    "a list as sampler": DataLoader(TEN, batch_size=3, sampler=[2, 4, 6, 8]),
+    "ours": TensorLoader(OF_IMAGES, 4),
+    "ours, even": TensorLoader(OF_IMAGES.first(8), 4),
+}
+UNSIZED: dict[str, Any] = {
+    "a stream": DataLoader(Stream(), batch_size=4),
+    "single samples": DataLoader(VALUES, batch_size=None),
+    "a batch sampler": DataLoader(
+        TEN, batch_sampler=BatchSampler(SequentialSampler(range(10)), 4, drop_last=False)
+    ),
+    "a list": [zeros(4), zeros(2)],
+    "nothing": None,
+}
+
+
+@pytest.mark.parametrize("name", SIZED)
+def test_losses_without_a_batch_are_weighed_by_the_loader(tmp_path, name):
+    seen: list[float] = []
+    for manager in one_epoch(tmp_path, SIZED[name]):
+        for batch in SIZED[name]:
+            manager.track_loss(batch[0].mean())
+            seen += batch[0].flatten().tolist()
+
+    assert manager.run_data[0]["loss"] == pytest.approx(np.mean(seen), abs=1e-6)
+
+
+@pytest.mark.parametrize("name", UNSIZED)
+def test_a_size_that_cannot_be_known_is_not_guessed(tmp_path, name):
+    with pytest.raises(InvalidArgumentError, match=r"call track_loss\(loss, batch\)"):
+        mean_of(tmp_path, (1.0, None), loader=UNSIZED[name])
+
+
+def test_a_batch_after_the_last_of_the_loader_has_no_size(tmp_path):
+    losses, loader = [(1.0, None)] * 3, SIZED["even"]
+
+    assert mean_of(tmp_path, *losses[:2], loader=loader) == 1.0
+    with pytest.raises(InvalidArgumentError, match=r"call track_loss\(loss, batch\)"):
+        mean_of(tmp_path, *losses, loader=loader)
+
+
+@pytest.mark.parametrize("order", ["loss", "correct"])
+def test_a_loss_without_a_batch_is_weighed_by_the_labels_of_its_batch(tmp_path, order):
+    for manager in one_epoch(tmp_path):
+        manager.track_loss(1.0, zeros(6))
+        manager.track_num_correct(zeros(6, 3), zeros(6))
+        for size, loss in ((2, 5.0), (4, 3.0)):
+            if order == "loss":
+                manager.track_loss(loss)
+            manager.track_num_correct(zeros(size, 3), zeros(size))
+            if order == "correct":
+                manager.track_loss(loss)
+
+    assert [manager.run_data[0][name] for name in ("loss", "accuracy")] == [28 / 12, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("preds", "labels"),
+    [((8, 3), (8, 1)), ((8, 3), (7,)), ((8,), (7,)), ((8, 1), (7, 1)), ((2, 3, 4, 4), (2, 4)),
+     ((2, 3, 4, 4), (2, 1, 4, 4)), ((), ())],
+)  # fmt: skip
+def test_shapes_that_would_compare_every_sample_with_every_other_are_refused(tmp_path, preds, labels):
+    for manager in one_epoch(tmp_path):
+        with pytest.raises(InvalidArgumentError) as caught:
+            manager.track_num_correct(zeros(preds), zeros(labels))
+
+    assert f"got {preds} and {labels}" in str(caught.value)
+    assert "accuracy" not in manager.results or manager.results["accuracy"].isna().all()
+
+
+@pytest.mark.parametrize(("preds", "labels"), [((8,), (8,)), ((8, 1), (8, 1)), ((8, 1), (8,))])
+def test_where_there_are_no_classes_accuracy_is_left_empty_with_a_warning(tmp_path, preds, labels):
+    for manager in one_epoch(tmp_path):
+        manager.track_loss(0.5)
+        with pytest.warns(RunsWarning, match=r"leave track_num_correct\(\) out, override"):
+            manager.track_num_correct(zeros(preds), zeros(labels))
+
+    assert manager.run_data[0]["loss"] == 0.5
+    assert np.isnan(manager.results["accuracy"]).all()
+
+
+def test_one_hot_labels_are_counted_and_segmentation_counts_pixels(tmp_path):
+    labels = torch.randint(0, 3, (2, 4, 5), generator=torch.Generator().manual_seed(0))
+    scores = one_hot(labels, 3).movedim(3, 1).float()  # (2, 3, 4, 5)
+    labels[0, 0] = 3  # five pixels are wrong
+    cases: Any = [(one_hot(torch.tensor([0, 2, 2]), 3).float(), one_hot(torch.tensor([0, 2, 1]), 3), 2 / 3),
+                  (scores, labels, 35 / 40)]  # fmt: skip
+
+    for preds, targets, expected in cases:
+        for manager in one_epoch(tmp_path):
+            manager.track_loss(7.0)
+            manager.track_num_correct(preds, targets)
+        assert manager.run_data[-1]["accuracy"] == pytest.approx(expected)
+        assert manager.run_data[-1]["loss"] == 7.0
+
+
+@pytest.mark.parametrize("value", [2, 2.0, np.float64(2), torch.tensor(2), torch.tensor([[2.0]])])
+def test_a_single_number_may_come_in_any_form(tmp_path, value):
+    assert mean_of(tmp_path, (value, 3)) == 2.0
+
+
+@pytest.mark.parametrize(
+    ("loss", "named"), [("low", "'low'"), (None, "None"), (zeros(4), r"shape \(4,\).*\.mean\(\)")]
+)
+def test_a_loss_that_cannot_be_averaged_is_refused(tmp_path, loss, named):
+    with pytest.raises(InvalidArgumentError, match=f"loss must be a .*{named}"):
+        mean_of(tmp_path, (loss, 4))
+
+
+@pytest.mark.parametrize(
+    ("how", "named"),
+    [("median", "'mean', 'sum', 'last', 'min', 'max', got 'median'"), (0.5, r"track\(\{'how'"),
+     ("max", "two sources.* how='sum' .* how='max'"), ("mean", "two sources.* how='sum'")],
+)  # fmt: skip
+def test_another_way_to_reduce_a_metric_is_refused(tmp_path, how, named):
+    for manager in one_epoch(tmp_path):
+        manager.track(reward=1, how="sum")
+        with pytest.raises(InvalidArgumentError, match=named):
+            manager.track(reward=1, how=how)

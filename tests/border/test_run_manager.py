@@ -4,7 +4,6 @@ import copy
 import json
 import math
 import os
-import random
 import subprocess
 import sys
 import time
@@ -55,24 +54,6 @@ def manager(tmp_path):
 
 def batches_of(size=4, **options):
     return DataLoader(TensorDataset(INPUTS, LABELS), batch_size=size, **options)
-
-
-DATA = batches_of()
-
-
-class Half:
-    def reset(self):
-        pass
-
-    def update(self, outputs, targets):
-        pass
-
-    def compute(self):
-        return 0.5
-
-
-def of_other(network, batch):
-    return network(batch[0]).mean()
 
 
 def statuses(tmp_path):
@@ -494,170 +475,6 @@ def test_batches_arrive_on_the_runs_device_and_a_run_without_one_follows_its_net
             devices |= {tensor.device.type for batch in manager.batches() for tensor in batch}
 
     assert devices == {"meta"}
-
-
-def test_evaluate_computes_means_over_samples_and_gives_modes_and_random_states_back(manager, tmp_path):
-    def states():
-        return random.getstate(), repr(np.random.get_state()), torch.get_rng_state().tolist()  # noqa: NPY002
-
-    def loader():
-        random.random()  # noqa: S311
-        np.random.rand(3)  # noqa: NPY002
-        yield from batches_of(shuffle=True)
-
-    network = nn.Sequential(nn.Linear(4, 3), nn.Dropout(), nn.BatchNorm1d(3))
-    network[2].eval()
-    before = states(), [value.clone() for value in network.state_dict().values()]
-
-    with manager.run(RUN, network):
-        for _ in manager.epochs(1):
-            result = manager.evaluate(loader(), "validation")
-
-    assert states() == before[0]
-    assert all(torch.equal(*pair) for pair in zip(network.state_dict().values(), before[1], strict=True))
-    assert [module.training for module in network.modules()] == [True, True, True, False]
-    preds = network.eval()(INPUTS)
-    (row,) = load_results(tmp_path).to_dict(orient="records")
-    assert (row["validation_loss"], row["validation_accuracy"]) == tuple(result)
-    assert result.loss == pytest.approx(functional.cross_entropy(preds, LABELS).item(), rel=1e-5)
-    assert result.accuracy == (preds.argmax(1) == LABELS).double().mean().item()
-
-
-class MeanAbsoluteError:
-    def reset(self):
-        self.total, self.count = 0.0, 0
-
-    def update(self, outputs, targets):
-        self.total += (outputs - targets).abs().sum().item()
-        self.count += len(targets)
-
-    def compute(self):
-        return self.total / self.count
-
-
-def test_evaluate_takes_any_batch_and_metric_and_evaluating_a_loop_of_ones_own(manager, tmp_path):
-    def step(network, batch):
-        outputs = network(batch["x"])[:, 0]
-        return functional.mse_loss(outputs, batch["y"]), outputs, batch["y"]
-
-    batches = [{"x": INPUTS[:6], "y": torch.ones(6)}, {"x": INPUTS[6:], "y": torch.ones(4)}]
-    network = nn.Linear(4, 1)
-    with manager.run(RUN, network):
-        for _ in manager.epochs(1):
-            manager.evaluate(batches, "val", step=step, metrics={"mae": MeanAbsoluteError()})
-            with manager.evaluating(batches, "test") as given_:
-                for batch in given_:
-                    assert not torch.is_grad_enabled()
-                    assert not network.training
-                    manager.track(size=len(batch["x"]))
-    errors = (network(INPUTS)[:, 0] - 1).detach()
-    row = load_results(tmp_path).to_dict("records")[0]
-    assert row["val_mae"] == pytest.approx(errors.abs().mean().item(), rel=1e-5)
-    assert row["val_loss"] == pytest.approx(errors.square().mean().item(), rel=1e-5)
-    assert row["test_size"] == pytest.approx(5.2)
-    assert "val_accuracy" not in row
-
-
-@pytest.mark.parametrize(
-    "call", [RunManager.evaluate, lambda *args: RunManager.evaluating(*args).__enter__()], ids=["own", "loop"]
-)
-def test_an_evaluation_of_a_network_instead_of_a_loader_is_refused_without_its_data(manager, tmp_path, call):
-    batches, network = [(INPUTS, LABELS)], nn.Linear(4, 3)
-
-    def execute():
-        with manager.run(RUN, network):
-            for _ in manager.epochs(1):
-                call(manager, network, batches)
-
-    with pytest.raises(InvalidArgumentError, match="takes a loader, then the name"):
-        execute()
-
-    assert len(load_runs(tmp_path / "exp")["error"][0]) < 300
-
-
-def track_in_evaluation(manager, *names):
-    with manager.evaluating([INPUTS], "val") as batches:
-        for _ in batches:
-            for name in names:
-                manager.track({name: 1.0})
-            manager.track_loss(1.0, len(INPUTS))
-
-
-@pytest.mark.parametrize(
-    ("column", "fill"),
-    [
-        ("test_loss", lambda m: [m.evaluate(batches_of(), "test") for _ in range(2)]),
-        ("test_loss", lambda m: [m.evaluate(DATA, "test", step=step) for step in (None, of_other)]),
-        ("val_x", lambda m: [m.track({"val/x": 1}), m.track(val_x=3)]),
-        ("val_x", lambda m: [m.track({"val/x": 1, "val_x": 3}, how="last")]),
-        ("test_loss", lambda m: [m.track(test_loss=1.0), m.evaluate(DATA, "test")]),
-        ("test_loss", lambda m: [m.evaluate(DATA, "test"), m.track({"test/loss": 1.0})]),
-        ("val_loss", lambda m: [m.evaluate(DATA, "val"), track_in_evaluation(m)]),
-        ("x", lambda m: track_in_evaluation(m, "x/y", "x_y")),
-        ("loss", lambda m: track_in_evaluation(m, "loss")),
-        ("mae", lambda m: m.evaluate(DATA, metrics=dict.fromkeys(("x/mae", "x_mae"), Half()))),
-        ("loss", lambda m: m.evaluate(DATA, metrics={"loss": Half()})),
-        ("a_b", lambda m: m.log({"a/b": 1, "a_b": 2})),
-        ("a_b", lambda m: [m.log({"a/b": 1}), m.log(a_b=2)]),
-    ],
-)
-def test_a_column_with_two_sources_in_an_epoch_is_refused(manager, tmp_path, column, fill):
-    def execute():
-        with manager.run(RUN, nn.Linear(4, 3)):
-            for _ in manager.epochs(1):
-                fill(manager)
-
-    with pytest.raises(InvalidArgumentError, match=f"{column}.* has two sources"):
-        execute()
-
-    assert statuses(tmp_path) == [("failed", 0)]
-
-
-@pytest.mark.parametrize(
-    "fill",
-    [
-        lambda m: [m.evaluate(batches_of(), "final"), m.evaluate(batches_of(), "final")],
-        lambda m: [m.summary(final_loss=1.0), m.evaluate(DATA, "final")],
-        lambda m: [m.summary({"final/loss": 1.0}), m.summary(final_loss=2.0)],
-    ],
-)
-def test_a_result_of_the_run_with_two_sources_is_refused(manager, fill):
-    def execute():
-        with manager.run(RUN, nn.Linear(4, 3)):
-            for _ in manager.epochs(1):
-                manager.track_loss(1.0, 1)
-            fill(manager)
-
-    with pytest.raises(InvalidArgumentError, match="'final_loss' has two sources"):
-        execute()
-
-
-class Study:
-    def loss(self, outputs, targets):
-        return functional.cross_entropy(outputs, targets)
-
-
-def test_an_evaluation_with_a_method_may_be_repeated(manager):
-    study = Study()
-    with manager.run(RUN, nn.Linear(4, 3)):
-        for _ in manager.epochs(1):
-            results = [manager.evaluate(DATA, "val", loss=study.loss) for _ in range(2)]
-
-    assert manager.run_data[0]["val_loss"] == results[1].loss
-
-
-def test_a_source_that_is_repeated_fills_its_column(manager, tmp_path):
-    with manager.run(RUN, nn.Linear(4, 3)):
-        for epoch in manager.epochs(2):
-            for value in (1.0, 3.0):
-                means = manager.evaluate(DATA, "val")  # as within a long epoch
-                manager.track({"val/x": value}, how="last")
-            manager.summary(best=epoch)
-
-    table = load_results(tmp_path)
-    assert table["val_x"].tolist() == [3.0, 3.0]
-    assert table["val_loss"][1] == means.loss
-    assert load_runs(tmp_path)["best"].tolist() == [2.0]
 
 
 def test_durations_are_those_of_training_without_evaluation_and_logging(manager, tmp_path):
