@@ -145,24 +145,40 @@ def test_a_reduced_precision_trains_and_evaluates_in_it(tmp_path, precision):
     assert math.isfinite(rows[0]["test_loss"])
 
 
+ALL: dict[str, dict[str, Any]] = {
+    "fp32": {"clip_grad_norm": 0.5, "memory_format": torch.channels_last},
+    "fp16": {"precision": "fp16", "micro_batch": 4},
+    "auto": {"micro_batch": "auto"},
+}
+
+
 def killed(run, manager):
+    def loss(preds, labels):
+        if run.how == "auto" and torch.is_grad_enabled() and len(labels) > 6:
+            raise OUT_OF_MEMORY
+        return functional.cross_entropy(preds, labels)
+
     network = make_network(dropout=0.3)
     network.register_forward_pre_hook(lambda *_: meet(run, manager.epoch_count))
     fit(
-        run, network, loader(), manager, optimizer=functools.partial(Adam, lr=0.01), epochs=4,
+        run, network, loader(), manager, optimizer=functools.partial(Adam, lr=0.01), epochs=4, loss=loss,
         scheduler=lambda optimizer: ExponentialLR(optimizer, 0.9), keep="best:test_loss",
-        test_loader=TensorLoader(TEST, 4),
+        test_loader=TensorLoader(TEST, 4), **ALL[run.how],
     )  # fmt: skip
 
 
 @pytest.mark.usefixtures("own_folder")
-def test_a_run_that_was_stopped_goes_on_as_if_it_had_not_been():
+@pytest.mark.parametrize(
+    "how", ["fp32", *(pytest.param(n, marks=pytest.mark.slow(everywhere=True)) for n in ("fp16", "auto"))]
+)
+def test_a_run_that_was_stopped_goes_on_as_if_it_had_not_been(how):
+    grid = {"lr": [0.1], "how": [how]}
     for root in ("whole", "runs"):
         if root == "runs":
             announce("stop", 0.1, 3)
-            start({"lr": [0.1]}, killed)
+            start(grid, killed)
             trained()
-        start({"lr": [0.1]}, killed, root=root)
+        start(grid, killed, root=root)
 
     assert {epoch for _, epoch in trained()} == {3, 4}
     whole, resumed = (

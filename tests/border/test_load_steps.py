@@ -329,7 +329,7 @@ def test_a_file_of_steps_whose_journal_is_gone_is_in_nobodys_way(tmp_path):
         for number in begin(manager):
             manager.log(score=factor * number)
         if factor == 1:
-            (manager.folder / "attempt-1.jsonl").unlink()
+            (reading.run_folder(tmp_path / "exp") / "attempt-1.jsonl").unlink()
 
     assert load_steps(tmp_path)["score"].tolist() == [10, 20, 30]
 
@@ -356,7 +356,8 @@ def test_a_full_disk_interrupts_the_run_as_at_the_end_of_an_epoch(manager, tmp_p
 def test_logging_draws_no_random_number_and_changes_no_result(tmp_path):
     def losses_of(is_logging):
         torch.manual_seed(0)
-        network, losses = nn.Sequential(nn.Linear(4, 2), nn.Dropout(0.5)), []
+        network: Any = nn.Sequential(nn.Linear(4, 2), nn.Dropout(0.5))
+        losses = []
         manager = RunManager("exp", tmp_path, tensorboard=False, display=False)
         for _ in begin(manager, 2):
             loss = network(LOADER[0][0]).square().mean()

@@ -858,69 +858,9 @@ def test_no_epoch_begins_after_the_time_of_a_run():
     assert outcome.runs["stopped early"][0]
 
 
-class Counting:
-    """A loader with a state of its own."""
-
-    def __init__(self):
-        self.number = 0
-
-    def __iter__(self):
-        while self.number < 6:
-            self.number += 1
-            yield IMAGES[self.number : self.number + 2], LABELS[self.number : self.number + 2]
-        self.number = 0
-
-    def state_dict(self):
-        return {"number": self.number}
-
-    def load_state_dict(self, state):
-        self.number = state["number"]
-
-
-INSIDE = {"own": Counting, "TensorLoader": lambda: TensorLoader(ImageTensors(IMAGES, LABELS), 4, seed=1)}
-
-
-def inside(run, manager):
-    torch.manual_seed(0)
-    network = nn.Sequential(nn.Flatten(), nn.Linear(4, 3), nn.Dropout(0.5))
-    optimizer = torch.optim.SGD(network.parameters(), lr=run.lr)
-    parts = {"network": network, "optimizer": optimizer}
-    with manager.run(run, network, INSIDE[run.loader]()):
-        for epoch in manager.epochs(2, checkpoint=parts, checkpoint_every=2, keep="last"):
-            for number, (images, labels) in enumerate(manager.batches(), manager.resume_batch):
-                if number == 3:
-                    meet(run, epoch)
-                with Path("batches.txt").open("a") as file:
-                    file.write(f"{epoch}.{number} ")
-                loss = functional.cross_entropy(network(images), labels)
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
-                manager.track_loss(loss, images)
-
-
-@pytest.mark.parametrize("is_older", [False, True])
-@pytest.mark.parametrize("loader", INSIDE)
-def test_inside_an_epoch_a_run_resumes_after_the_last_batch_that_was_saved(loader, is_older):
-    grid = {"lr": [0.1], "loader": [loader]}
-    start(grid, inside, root="whole")
-    announce("stop", 0.1, 2)
-    start(grid, inside)
-    Path("batches.txt").unlink()
-    for path in reading.run_folder("runs/exp").glob("*.pt") if is_older else ():
-        saved = torch.load(path, weights_only=True)
-        saved.pop("inexact", None)  # which earlier versions did not save
-        torch.save(saved, path)
-
-    start(grid, inside)
-
-    assert Path("batches.txt").read_text().split()[0] == "2.2"
-    assert left() == left("whole")
-
-
 def with_its_loader(run, manager):
     torch.manual_seed(0)
-    network, loader = nn.Linear(4, 3), INSIDE["TensorLoader"]()
+    network, loader = nn.Linear(4, 3), TensorLoader(ImageTensors(IMAGES, LABELS), 4, seed=1)
     optimizer = torch.optim.SGD(network.parameters(), lr=run.lr)
     parts = {"network": network, "optimizer": optimizer, "loader": loader}
     with manager.run(run, network, loader):

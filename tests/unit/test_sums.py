@@ -70,7 +70,12 @@ def test_sums_are_exact_and_take_no_more_memory_the_longer_an_epoch_is():
 @pytest.mark.parametrize("second", MODES)
 def test_values_of_any_kind_are_added_in_every_mode(first, second):
     sums = EpochSums()
-    losses = [0.5, torch.tensor(1.5), torch.tensor(2.5, dtype=torch.float64), torch.tensor([[3]])]
+    losses: list[torch.Tensor | float] = [
+        0.5,
+        torch.tensor(1.5),
+        torch.tensor(2.5, dtype=torch.float64),
+        torch.tensor([[3]]),
+    ]
 
     for mode in (first, second) * 3:
         with mode():

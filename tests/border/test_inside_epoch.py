@@ -1,0 +1,625 @@
+"""Checkpoints inside epochs: a killed run continues at its next batch, as if nothing had happened."""
+
+import itertools
+import random
+import time
+import warnings
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorDataset, default_collate
+
+from runmanager import (
+    CheckpointError,
+    ImageTensors,
+    InvalidArgumentError,
+    LifecycleError,
+    RunManager,
+    RunsWarning,
+    TensorBoard,
+    TensorLoader,
+    fit,
+    load_results,
+    load_steps,
+    run_grid,
+)
+from tests.border import reading
+from tests.border.events import scalars_of
+
+SAMPLES = torch.randn(22, 4, generator=torch.Generator().manual_seed(0))
+LABELS = torch.arange(22) % 3
+DATA = TensorDataset(SAMPLES, LABELS)
+BATCHES = [(SAMPLES[i : i + 4], LABELS[i : i + 4]) for i in range(0, 22, 4)]
+DURATIONS = ["epoch duration", "run duration"]
+CHECKPOINT = "checkpoint.inside.pt"
+by_night = pytest.mark.slow(everywhere=True)
+
+
+class Augmented(ImageTensors):
+    """Draws from the random states of this process, as augmentation does."""
+
+    def __getitem__(self, index):
+        samples, labels = super().__getitem__(index)
+        return samples + 0.1 * torch.randn(4) + random.random() + np.random.random(), labels  # noqa: NPY002, S311
+
+
+class Resumable:
+    """A loader of its own kind that knows where it is."""
+
+    def __init__(self, batches=None):
+        self.batches = BATCHES if batches is None else batches
+        self.next = 0
+
+    def __len__(self):
+        return len(self.batches)
+
+    def __iter__(self):
+        while self.next < len(self.batches):
+            self.next += 1
+            yield self.batches[self.next - 1]
+        self.next = 0
+
+    def state_dict(self):
+        return {"next": self.next}
+
+    def load_state_dict(self, state):
+        self.next = state["next"]
+
+
+class Stateless(Resumable):
+    def state_dict(self):
+        raise AttributeError("dl_state_dict")
+
+
+class Other(TensorLoader):
+    def load_state_dict(self, state):
+        raise KeyError(next(iter(state)))
+
+
+def generator():
+    return torch.Generator().manual_seed(7)
+
+
+def stateful(batch_size=4, **options):
+    module = pytest.importorskip("torchdata.stateful_dataloader")
+    with warnings.catch_warnings():  # it calls what torch deprecates
+        warnings.simplefilter("ignore")
+        return module.StatefulDataLoader(DATA, batch_size, **options)
+
+
+def shuffled(**options):
+    return TensorLoader(ImageTensors(SAMPLES, LABELS), 4, **options)
+
+
+def manager_in(root, **options):
+    return RunManager("exp", root, **{"display": False, "tensorboard": False, **options})
+
+
+def train(root, stop=None, make=shuffled, *, every=1, num_epochs=3, before_loop=None):
+    """Train until `stop`: the epoch and the batch in which it is interrupted. Count the batches per epoch.
+
+    Gradients are added up over three batches, so that a checkpoint finds them in the middle.
+    """
+    for seed in (random.seed, np.random.seed, torch.manual_seed):
+        seed(1)
+    network = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 3))
+    optimizer = torch.optim.Adam(network.parameters(), lr=0.1)
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
+    state = {"seen": 0}
+    parts = {"network": network, "optimizer": optimizer, "scheduler": scheduler, "state": state}
+    manager, counts = manager_in(root), dict.fromkeys(range(1, num_epochs + 1), 0)
+    with suppress(KeyboardInterrupt), manager.run({"lr": 0.1}, network, make()):
+        for epoch in manager.epochs(num_epochs, checkpoint=parts, keep="last", checkpoint_every=every):
+            if before_loop:
+                before_loop(manager, network, scheduler)
+            for samples, labels in manager.batches():
+                counts[epoch] += 1
+                if (epoch, counts[epoch]) == stop:
+                    raise KeyboardInterrupt
+                preds = network(samples)
+                loss = functional.cross_entropy(preds, labels)
+                loss.backward()
+                state["seen"] += 1
+                if state["seen"] % 3 == 0:
+                    optimizer.step()
+                    optimizer.zero_grad()
+                manager.track_loss(loss, samples)
+                manager.track_num_correct(preds, labels)
+                manager.track(drawn=random.random() + np.random.random())  # noqa: NPY002, S311
+                manager.track({"least": loss}, how="min")
+                manager.log(step_loss=loss, every=2)
+            scheduler.step()
+            manager.evaluate(DataLoader(DATA, 5), "validation")
+            manager.track(seen=state["seen"])
+    return [num for num in counts.values() if num]
+
+
+def left(root):
+    """Return all that a run leaves, without what differs between any two executions."""
+    table, steps = load_results(root / "exp").drop(columns=DURATIONS), load_steps(root / "exp")
+    weights = torch.load(folder_of(root) / "weights.pt", weights_only=True)
+    return table.to_csv(), steps.to_csv(), {name: value.tolist() for name, value in weights.items()}
+
+
+def folder_of(root):
+    return reading.run_folder(root / "exp")
+
+
+EXACT = {
+    "in order": lambda: shuffled(shuffle=False),
+    "augmented": lambda: TensorLoader(Augmented(SAMPLES, LABELS), 4),
+    "own state": Resumable,
+    "stateful": lambda: stateful(shuffle=True),
+    "stateful, generator": lambda: stateful(shuffle=True, generator=generator()),
+    "stateful, in order": stateful,
+    "worker": lambda: shuffled(num_workers=1),
+    "two workers": lambda: shuffled(num_workers=2, seed=3),
+}
+BY_DAY = ("augmented", "own state")
+
+
+@pytest.mark.parametrize("epoch", [1, 2])
+@pytest.mark.parametrize("name", [n if n in BY_DAY else pytest.param(n, marks=pytest.mark.slow) for n in EXACT])
+def test_a_run_that_is_killed_twice_inside_an_epoch_ends_bit_for_bit_as_if_it_was_not(tmp_path, name, epoch):
+    train(tmp_path / "whole", make=EXACT[name])
+
+    train(tmp_path / "killed", (epoch, 4), EXACT[name])
+    train(
+        tmp_path / "killed", (epoch, 2), EXACT[name]
+    )  # the second batch of this attempt, the fifth of the epoch
+    counts = train(tmp_path / "killed", make=EXACT[name])
+
+    assert counts == [2, 6, 6][: 4 - epoch]
+    assert left(tmp_path / "killed") == left(tmp_path / "whole")
+
+
+def before_loop(manager, network, scheduler):
+    manager.evaluate(DataLoader(DATA, 5), "early")
+    manager.track(rate=scheduler.get_last_lr()[0])
+    manager.log(rate_step=torch.rand(()))
+    scheduler.optimizer.param_groups[0]["lr"] *= 0.5
+    torch.randn(3)
+    with torch.no_grad():
+        network[0].bias += 1
+
+
+@by_night
+def test_code_before_the_loop_over_the_batches_is_undone(tmp_path):
+    train(tmp_path / "whole", before_loop=before_loop)
+    train(tmp_path / "killed", (2, 4), before_loop=before_loop)
+    train(tmp_path / "killed", before_loop=before_loop)
+
+    assert left(tmp_path / "killed") == left(tmp_path / "whole")
+
+
+@pytest.mark.slow
+def test_workers_that_go_on_yield_the_same_batches_and_it_is_said_what_may_differ(tmp_path):
+    def make():
+        # only torch's own function is certain to draw no random numbers
+        return stateful(shuffle=True, num_workers=1, collate_fn=lambda batch: default_collate(batch))  # noqa: PLW0108
+
+    train(tmp_path / "whole", make=make)
+    train(tmp_path / "killed", (1, 4), make)
+    with pytest.warns(RunsWarning, match="random numbers that worker processes draw") as warned:
+        counts = train(tmp_path / "killed", make=make)
+
+    assert (len(warned), counts[0]) == (1, 3)
+    assert left(tmp_path / "killed") == left(tmp_path / "whole")
+
+
+class Noting(ImageTensors):
+    """Writes down what is loaded."""
+
+    loaded: list[int]
+
+    def __getitem__(self, index):
+        self.loaded.extend(index)
+        return super().__getitem__(index)
+
+
+def test_batches_that_were_done_are_not_loaded_again(tmp_path):
+    data = Noting(SAMPLES, LABELS)
+    for stop in ((1, 4), None):
+        data.loaded = []
+        train(tmp_path, stop, lambda: TensorLoader(data, 4), num_epochs=1)
+
+    assert len(data.loaded) == 22 - 12
+
+
+def batched_by_user():
+    sampler = BatchSampler(RandomSampler(DATA, generator=generator()), 4, drop_last=False)
+    return stateful(batch_size=1, batch_sampler=sampler)
+
+
+INEXACT = {
+    "a DataLoader has no state_dict": lambda: DataLoader(DATA, 4),
+    "a list has no state_dict": lambda: BATCHES,
+    "RandomSampler": lambda: stateful(sampler=RandomSampler(DATA, generator=generator())),
+    "BatchSampler": batched_by_user,
+    "its loader has no state: AttributeError": Stateless,
+}
+
+
+@pytest.mark.parametrize("named", INEXACT)
+def test_a_loader_that_cannot_resume_begins_its_epoch_over_and_is_told_what_to_use(tmp_path, named):
+    def execute(root, stop=None):
+        with pytest.warns(RunsWarning) as warned:
+            counts = train(root, stop, INEXACT[named], num_epochs=2)
+        (message,) = [str(each.message) for each in warned]
+        assert named in message
+        assert "a kill inside an epoch costs that epoch" in message
+        return counts
+
+    execute(tmp_path / "whole")
+    execute(tmp_path / "killed", (2, 4))
+
+    assert execute(tmp_path / "killed") == [6]
+    assert left(tmp_path / "killed") == left(tmp_path / "whole")
+
+
+def test_without_the_option_nothing_is_said_or_saved_and_what_was_saved_is_used(tmp_path):
+    path = tmp_path / "exp/001-lr=0.1" / CHECKPOINT
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RunsWarning)
+        train(tmp_path / "list", (2, 4), lambda: DataLoader(DATA, 4), every=None)
+        assert not path.exists()
+        assert train(tmp_path / "list", make=lambda: DataLoader(DATA, 4), every=None) == [6, 6]
+        train(tmp_path, (2, 4))
+        assert path.exists()
+        assert train(tmp_path, (3, 4), every=None) == [3, 4]
+        assert not path.exists()
+        assert train(tmp_path) == [6]
+
+    assert not list(path.parent.glob("checkpoint*"))
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (lambda: TensorLoader(ImageTensors(SAMPLES, LABELS), 8), "its loader has changed"),
+        (lambda: DataLoader(DATA, 4, generator=generator()), "use TensorLoader or torchdata's Stateful"),
+        (lambda: Other(ImageTensors(SAMPLES, LABELS), 4), "its loader cannot load its state: KeyError"),
+    ],
+    ids=["other batches", "no state", "other state"],
+)
+def test_an_epoch_that_was_saved_inside_starts_over_with_another_loader(tmp_path, make, why):
+    train(tmp_path, (2, 4))
+    with pytest.warns(RunsWarning, match=f"epoch 2 starts over, not after batch 3.*{why}"):
+        counts = train(tmp_path, make=make, every=None)
+
+    assert counts[0] == counts[1]
+
+
+@by_night
+def test_a_damaged_checkpoint_costs_the_epoch_and_is_named(tmp_path):
+    train(tmp_path / "whole")
+    train(tmp_path / "killed", (2, 4))
+    reading.flip(folder_of(tmp_path / "killed") / CHECKPOINT)
+
+    with pytest.warns(RunsWarning, match=f"{CHECKPOINT} is not used"):
+        counts = train(tmp_path / "killed")
+
+    assert counts == [6, 6]
+    assert left(tmp_path / "killed") == left(tmp_path / "whole")
+
+
+@by_night
+def test_a_checkpoint_of_an_epoch_that_was_committed_since_is_removed(tmp_path):
+    train(tmp_path, (2, 4))
+    path = folder_of(tmp_path) / CHECKPOINT
+    content = path.read_bytes()
+    train(tmp_path, (3, 1))
+    path.write_bytes(content)
+
+    assert train(tmp_path, num_epochs=4) == [6, 6]
+    assert not path.exists()
+
+
+def test_a_kill_costs_the_batches_after_the_last_checkpoint_and_the_journal_says_which(tmp_path):
+    train(tmp_path, (1, 4))
+    train(tmp_path, (2, 6), every=2)
+    counts = train(tmp_path, every=2)
+    lines = [reading.lines(path) for path in reading.journals(folder_of(tmp_path))]
+
+    assert counts == [2, 6]
+    assert lines[1][0]["inside"] == {"epoch": 1, "batch": 3, "step": 3, "num_batches": 6}
+    assert lines[2][0]["inside"] == {"epoch": 2, "batch": 4, "step": 10, "num_batches": 6}
+
+
+def test_what_the_killed_part_took_until_its_checkpoint_counts(tmp_path):
+    def execute(stop):
+        took: list[float] = []
+        with (
+            suppress(KeyboardInterrupt),
+            (manager := manager_in(tmp_path)).run({"lr": 0.1}, None, Resumable([1] * 10)),
+        ):
+            for _ in manager.epochs(1, checkpoint={}, checkpoint_every=4):
+                began = time.perf_counter()
+                time.sleep(0.2)  # in front of the loop
+                for number, _ in enumerate(manager.batches(), manager.resume_batch):
+                    took.append(time.perf_counter() - began)
+                    began = time.perf_counter()
+                    time.sleep(0.02)
+                    if number == stop:
+                        raise KeyboardInterrupt
+                    manager.track_loss(0.5, 1)
+                took.append(time.perf_counter() - began)
+        return took
+
+    first = execute(6)  # saved after 4 batches
+    time.sleep(0.5)
+    front, *rest = execute(None)
+
+    (row,) = load_results(tmp_path).to_dict(orient="records")
+    assert row["epoch duration"] == pytest.approx(sum(first[:5]) + sum(rest), abs=0.15)
+    assert row["run duration"] >= row["epoch duration"] + front - 0.05  # with the second beginning
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_losses_that_wait_for_their_batch_and_one_that_is_not_finite_are_saved(tmp_path, is_lost):
+    def execute(root, stop):
+        manager = manager_in(root)
+        with suppress(KeyboardInterrupt), manager.run({"lr": 0.1}, None, shuffled(shuffle=False)):
+            for _ in manager.epochs(1, checkpoint={}, checkpoint_every=1):
+                for number, (samples, _) in enumerate(manager.batches(), manager.resume_batch):
+                    manager.track_loss(samples.mean() / (number != 1 or not is_lost))
+                    if number == stop:
+                        raise KeyboardInterrupt
+        return load_results(root).drop(columns=DURATIONS, errors="ignore").to_csv(), manager.outcome.error
+
+    whole = execute(tmp_path / "whole", None)
+    execute(tmp_path / "killed", 4)
+
+    assert execute(tmp_path / "killed", None) == whole
+    assert ("step 2" in whole[1]) is is_lost
+
+
+INTERVALS: Any = [0, True, 1.5, "10", "10 minutes", "0min", "-1s", ""]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        *[
+            ({"checkpoint": {}, "checkpoint_every": every}, "must be a number of batches")
+            for every in INTERVALS
+        ],
+        ({"checkpoint_every": "10min"}, "without checkpoint="),
+    ],
+)
+def test_an_interval_that_cannot_be_used_is_refused(tmp_path, options, message):
+    manager = manager_in(tmp_path)
+    with pytest.raises(InvalidArgumentError, match=f"checkpoint_every.*{message}"), manager.run({"lr": 0.1}):
+        manager.epochs(1, **options)
+
+
+def test_other_parts_are_refused(tmp_path):
+    train(tmp_path, (1, 4))
+    manager = manager_in(tmp_path)
+
+    with pytest.raises(CheckpointError, match="the checkpoint inside an epoch holds"), manager.run({"lr": 0.1}):
+        manager.epochs(1, checkpoint={"network": nn.Linear(1, 1)})
+
+
+@pytest.mark.slow  # torchmetrics takes seconds to import
+def test_a_metric_of_the_loop_continues_if_it_saves_its_state_and_is_refused_otherwise(tmp_path):
+    torchmetrics = pytest.importorskip("torchmetrics")
+
+    def execute(stop, is_persistent=True):
+        metric, manager = torchmetrics.SumMetric(), manager_in(tmp_path)
+        metric.persistent(is_persistent)
+        with suppress(KeyboardInterrupt), manager.run({"lr": 0.1}, None, Resumable([1] * 6)):
+            for _ in manager.epochs(1, checkpoint={"metric": metric}, checkpoint_every=1):
+                for number, _ in enumerate(manager.batches(), manager.resume_batch):
+                    if number == stop:
+                        raise KeyboardInterrupt
+                    metric.update(1.0)
+                    manager.track(share=1.0)
+                manager.track(total=metric.compute())
+
+    execute(4)
+    execute(None)
+    with pytest.raises(InvalidArgumentError, match=r"call its persistent\(True\)"):
+        execute(None, is_persistent=False)
+
+    assert load_results(tmp_path)["total"].tolist() == [6.0]
+
+
+def train_in(root, loop, stop=None, loader=None):
+    """Train with `loop`, which yields a batch and a number for each step, until step `stop` of the attempt.
+
+    Return the rows and the weights that are left, and what the attempt has warned of.
+    """
+    torch.manual_seed(1)
+    network = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 3))
+    optimizer = torch.optim.Adam(network.parameters(), lr=0.1)
+    manager, num_steps = manager_in(root), 0
+    with warnings.catch_warnings(record=True) as warned, suppress(KeyboardInterrupt):
+        warnings.simplefilter("always")
+        with manager.run({"lr": 0.1}, network, shuffled() if loader is None else loader):
+            parts = {"network": network, "optimizer": optimizer}
+            for _ in manager.epochs(2, checkpoint=parts, checkpoint_every=2):
+                for (samples, labels), number in loop(manager):
+                    num_steps += 1
+                    if num_steps == stop:
+                        raise KeyboardInterrupt
+                    loss = functional.cross_entropy(network(samples), labels) * (1 + number)
+                    optimizer.zero_grad()
+                    loss.backward()
+                    optimizer.step()
+                    manager.track_loss(loss, samples)
+    said = [str(each.message) for each in warned if each.category is RunsWarning]
+    rows = load_results(root).drop(columns=DURATIONS, errors="ignore").to_csv()
+    return (rows, [parameter.tolist() for parameter in network.parameters()]), said
+
+
+def killed(root, loop, stop):
+    """Interrupt a run, continue it, and return what is left, what both attempts said, and their start lines."""
+    _, before = train_in(root, loop, stop)
+    result, after = train_in(root, loop)
+    return result, before, after, reading.lines(reading.journals(folder_of(root))[1])[0].get("inside", {})
+
+
+def enumerated(manager):
+    for number, batch in enumerate(manager.batches(), manager.resume_batch):
+        yield batch, number
+
+
+def zipped(manager):
+    for number, batch in zip(itertools.count(manager.resume_batch), manager.batches(), strict=False):
+        yield batch, number
+
+
+def sliced(manager):
+    for batch in itertools.islice(manager.batches(), 5 - manager.resume_batch):
+        yield batch, 0
+
+
+def evaluating(manager):
+    for batch in manager.batches():
+        manager.evaluate(manager.loader, "train")
+        yield batch, 0
+
+
+def leaving_out(manager):
+    for batch, number in enumerated(manager):
+        if number != 3:  # after which the state would be saved
+            yield batch, number
+
+
+def listed(manager):
+    for batch in list(manager.batches()):
+        yield batch, 0
+
+
+def ahead(manager):
+    batches = manager.batches()
+    batch = next(batches)
+    for following in batches:
+        yield batch, 0
+        batch = following
+    yield batch, 0
+
+
+@pytest.mark.parametrize(
+    ("loop", "stop", "batch"),
+    [
+        (enumerated, 4, 2),
+        (zipped, 9, 2),
+        (sliced, 4, 2),
+        (sliced, 8, 2),
+        (evaluating, 5, 4),
+        (leaving_out, 5, 5),
+    ],
+)
+def test_a_loop_around_the_batches_begins_after_the_batch_that_was_saved(tmp_path, loop, stop, batch):
+    whole, _ = train_in(tmp_path / "whole", loop)
+
+    result, before, after, inside = killed(tmp_path / "killed", loop, stop)
+
+    assert (result, before, after) == (whole, [], [])
+    assert inside["batch"] == batch
+
+
+@pytest.mark.parametrize("loop", [listed, ahead])
+def test_a_loop_that_asks_for_batches_ahead_saves_nothing_and_is_told_so(tmp_path, loop):
+    whole, _ = train_in(tmp_path / "whole", loop)
+
+    result, before, _, inside = killed(tmp_path / "killed", loop, 9)
+
+    assert (result, inside) == (whole, {})
+    assert ["the first batch had no tracked value before the next one" in each for each in before] == [True]
+
+
+def test_a_loop_that_does_not_use_batches_is_told_so_once(tmp_path):
+    def own(manager):
+        yield from ((batch, 0) for batch in BATCHES)
+
+    _, said = train_in(tmp_path, own)
+
+    assert ["counts the batches of manager.batches(), which is not used" in each for each in said] == [True]
+
+
+def test_the_batch_to_begin_with_is_told_in_one_epoch_alone_and_is_0_where_the_epoch_starts_over(tmp_path):
+    def told(manager):
+        before = manager.resume_batch
+        batches = manager.batches()
+        numbers.append((before, manager.resume_batch))
+        yield from ((batch, 0) for batch in batches)
+
+    numbers: list[tuple[int, int]] = []
+    killed(tmp_path / "resumed", told, 4)
+    train_in(tmp_path / "over", told, 9)
+    train_in(tmp_path / "over", told, None, DataLoader(DATA, 4, shuffle=True, generator=generator()))
+
+    assert numbers == [(0, 0), (2, 2), (0, 0), (0, 0), (0, 0), (0, 0)]
+    manager = manager_in(tmp_path)
+    with pytest.raises(LifecycleError, match="resume_batch outside an epoch"), manager.run({"lr": 0.2}):
+        print(manager.resume_batch)  # noqa: T201
+
+
+def test_a_program_that_fits_continues_in_a_grid_that_says_where(tmp_path, capsys):
+    calls = itertools.count(1)
+
+    def fitting(run, manager):
+        def loss(preds, labels):
+            if manager.epoch_count == stop and next(calls) == 6:
+                raise KeyboardInterrupt
+            return functional.cross_entropy(preds, labels)
+
+        torch.manual_seed(1)
+        network = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 3))
+        options: dict[str, Any] = {"optimizer": torch.optim.Adam, "epochs": 2, "loss": loss, "keep": "last"}
+        fit(run, network, shuffled(), manager, checkpoint_every=2, **options)
+
+    def start(root, **options):
+        options = {
+            "experiment": "exp",
+            "executor": "inline",
+            "tensorboard": False,
+            "changed": "keep",
+            **options,
+        }
+        return run_grid({"lr": [0.1]}, fitting, root=root, **options)
+
+    stop, where = 0, "inside epoch 2, after batch 4 of 6"
+    start(tmp_path / "whole", display=False)
+    stop = 2
+    stopped = start(tmp_path / "killed")
+    panel = capsys.readouterr().out
+    start(tmp_path / "killed", plan_only=True)
+    plan = capsys.readouterr().out
+    start(tmp_path / "killed", display=False)
+
+    assert "! 1 of 1 run is left to execute" in panel
+    assert stopped.runs["continues at"].tolist() == [where]
+    assert f"continue {where}" in plan
+    assert left(tmp_path / "killed") == left(tmp_path / "whole")
+
+
+def test_tensorboard_shows_steps_and_own_tags_of_the_part_that_was_killed_once(tmp_path):
+    def execute(root, stop):
+        manager = manager_in(root, tensorboard=TensorBoard(histogram_every=0))
+        with suppress(KeyboardInterrupt), manager.run({"lr": 0.1}, None, Resumable()):
+            for epoch in manager.epochs(2, checkpoint={}, checkpoint_every=2):
+                for number, (samples, _) in enumerate(manager.batches(), 6 * epoch - 5):
+                    manager.track_loss(samples.mean(), samples)
+                    manager.log(step_loss=samples.mean())
+                    assert manager.tb
+                    manager.tb.add_scalar("own/loss", samples.mean(), number)
+                    if number == stop:
+                        raise KeyboardInterrupt
+        shown = scalars_of(root)
+        return {tag: shown[tag] for tag in shown if tag.startswith(("steps/", "loss/"))}, shown["own/loss"]
+
+    whole, own = execute(tmp_path / "whole", None)
+    for stop in (5, 11):
+        execute(tmp_path / f"{stop}", stop)
+        shown, own_shown = execute(tmp_path / f"{stop}", None)
+        assert shown == whole
+        assert own_shown[: stop // 2 * 2] == own[: stop // 2 * 2]  # a loop that counts itself begins anew
