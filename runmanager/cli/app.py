@@ -11,7 +11,7 @@ import typer
 
 from runmanager import __version__
 from runmanager.cli import comparing, exporting, inspecting, listing, maintaining, removing
-from runmanager.cli.common import Commands, check_folder, write_out
+from runmanager.cli.common import Commands, write_out
 from runmanager.cli.declare import Answer, declare
 from runmanager.errors import InvalidArgumentError
 
@@ -75,7 +75,6 @@ def tensorboard_command(
     from runmanager.drawing.console import wide_console
     from runmanager.tensorboard.server import ALL_ADDRESSES, LOCALHOST, page_of, start
 
-    check_folder(root)
     if host in ALL_ADDRESSES or (bind_all and host):
         rule = "all addresses of this machine are asked for by --bind-all, without --host"
         raise InvalidArgumentError([f"{rule}; got --host {host!r}"])

@@ -5,7 +5,7 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 SOME_WRONG, REFUSED, STORAGE_FAILED, INTERRUPTED = 1, 2, 74, 130
 """Exit codes; 0 means success, even if a reader such as `head` closes the pipe early."""
-
-_UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # typer does not export this class
 
 
 class Command(TyperCommand):
@@ -38,11 +36,6 @@ class Commands(TyperGroup):
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the options; those for shell completion come last."""
         return sorted(_without_types(super().get_params(ctx)), key=lambda option: "completion" in option.name)
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the options before a command; without arguments, show the help."""
-        with _exit_codes() if args else nullcontext():
-            return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         """Execute a command."""
@@ -117,16 +110,6 @@ def find_target(path: Path) -> tuple[Path, "RunFolder | None"]:
     return absolute.parent.resolve() / absolute.name, None
 
 
-def check_folder(
-    folder: Path, rule: str = "give the folder that RunManager or run_grid wrote, such as 'runs'"
-) -> None:
-    """Raise an error unless the path is a folder."""
-    from runmanager.tables.roots import nearest
-
-    if not folder.is_dir():
-        raise FileNotFoundError(f"no folder {str(folder)!r}: {nearest(folder) or rule}")
-
-
 @contextmanager
 def _exit_codes() -> Iterator[None]:
     """Turn errors into a line on standard error and an exit code."""
@@ -140,17 +123,9 @@ def _exit_codes() -> Iterator[None]:
                 sys.stdout.flush()
     except KeyboardInterrupt as error:
         raise typer.Exit(INTERRUPTED) from error
-    except (RunManagerError, OSError, _UsageError) as error:
-        say(f"runmanager: {_words(error)}")
+    except (RunManagerError, OSError) as error:
+        message = str(error)
+        if isinstance(error, OSError) and error.strerror:
+            message = f"{error.filename}: {error.strerror}"
+        say(f"runmanager: {message}")
         raise typer.Exit(STORAGE_FAILED if isinstance(error, StorageError) else REFUSED) from error
-
-
-def _words(error: Any) -> str:
-    """Describe an error; for one of the command line, name the command that shows its help."""
-    if hasattr(error, "format_message"):
-        message = error.format_message().rstrip(".")
-        command = error.ctx.command_path if error.ctx else "runmanager"
-        return f"{message[:1].lower()}{message[1:]}\nsee: {command} --help"
-    if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename}: {error.strerror}"
-    return str(error)

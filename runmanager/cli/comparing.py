@@ -38,7 +38,7 @@ def best_command(
       runmanager best runs/fashion_grid --goal loss --goal "min:run duration"
       runmanager best --where "lr<0.1" --where device=cpu
       runmanager best --json | jq '.[0]'
-      runmanager best wandb.csv --goal max:val/f1 --repeats seed
+      runmanager best wandb.csv --goal max:val/f1 --hyperparameters lr --repeats seed
 
     Exit codes: 0 shown; 2 no runs, no such metric or a mistaken condition.
 
@@ -48,13 +48,10 @@ def best_command(
     from runmanager.answers.ranking import ranking_of, rows_of
     from runmanager.answers.show import ranked
 
-    n = rows.limit or (None if rows.everything else _NUM_BEST)
-    runs = load_selected(
-        folder, where=rows.where, goals=goals, repeats=repeats, hyperparameters=hyperparameters
-    )
+    runs = load_selected(folder, where=rows.where, goal=goals, repeats=repeats, hyperparameters=hyperparameters)
     ranking = ranking_of(runs, goals, repeats)
-    if len(ranking.goals) > 1:
-        n = rows.limit  # without a limit, `best` lists the whole Pareto front
+    # without a limit, `best` lists the whole Pareto front
+    n = rows.limit or (None if rows.everything or len(ranking.goals) > 1 else _NUM_BEST)
 
     def json() -> object:
         tell(ranking.assumption)
@@ -97,13 +94,10 @@ def compare_command(
     from runmanager.answers.compare import compare
     from runmanager.answers.show import of_table
 
-    axis, paths = _axis_and_folders(axis, folders, is_sure=base is not None)
-    if base is not None and not paths and not _is_condition(base):
+    axis, paths = _axis_and_folders(axis, folders)
+    if base and not paths and not _is_condition(base):
         paths = [Path(base).parent]
-    goals = [goal] if goal else None
-    runs = load_selected(
-        *paths, where=rows.where, goals=goals, repeats=repeats, hyperparameters=hyperparameters
-    )
+    runs = load_selected(*paths, where=rows.where, goal=goal, repeats=repeats, hyperparameters=hyperparameters)
     pairs = compare(runs, axis, goal, base=values_of_base(base, runs, repeats), repeats=repeats)
 
     def show() -> None:
@@ -113,22 +107,12 @@ def compare_command(
     return Answer(show, partial(rows_to_json, pairs, rows))
 
 
-def _axis_and_folders(
-    axis: str | None, folders: list[Path] | None, *, is_sure: bool = False
-) -> tuple[str | None, list[Path]]:
-    """Separate the folders from the axis: the first or last word, if it is a name and no existing path."""
-    words = [] if axis is None else [axis, *map(str, folders or ())]
-
-    def is_axis(word: str, *, is_sure: bool) -> bool:
-        is_name, exists = all(part.isidentifier() for part in word.split(".")), Path(word).exists()
-        return is_name and not exists if is_sure else is_name or not exists
-
-    axis = None
-    if words and is_axis(words[0], is_sure=is_sure or len(words) == 1):
-        axis = words.pop(0)
-    elif words and is_axis(words[-1], is_sure=True):
-        axis = words.pop()
-    return axis, [*map(Path, words)]
+def _axis_and_folders(axis: str | None, folders: list[Path] | None) -> tuple[str | None, list[Path]]:
+    """Separate the axis from the folders: the first word is a folder if it exists, or is a path alone."""
+    paths = folders or []
+    if axis and (Path(axis).exists() or (not paths and Path(axis).name != axis)):
+        return None, [Path(axis), *paths]
+    return axis, paths
 
 
 def _is_condition(base: str) -> bool:
@@ -142,7 +126,7 @@ def values_of_base(base: str | None, runs: "pd.DataFrame", repeats: list[str] | 
     from runmanager.tables.one_run import find_run
     from runmanager.tables.where import check_columns, select
 
-    if base is None:
+    if not base:
         return None
     if not _is_condition(base):
         params = {column(name): value for name, value in find_run(Path(base))[1].params.items()}
@@ -178,7 +162,7 @@ def decide_command(
       runmanager decide runs/fashion_grid                which setting is best?
       runmanager decide device runs/fashion_grid --goal accuracy --margin 0.002
       runmanager decide experiment runs/before runs/after
-      runmanager decide wandb.csv --repeats seed --goal max:val/f1
+      runmanager decide wandb.csv --hyperparameters lr --repeats seed --goal max:val/f1
 
     Exit codes: 0 shown, decided or not; 2 no runs, no such hyperparameter or no such column.
 
@@ -193,8 +177,7 @@ def decide_command(
     from runmanager.tables.formats import to_rows
 
     axis, paths = _axis_and_folders(axis, folders)
-    goals = [goal] if goal else None
-    runs = load_selected(*paths, where=where, goals=goals, repeats=repeats, hyperparameters=hyperparameters)
+    runs = load_selected(*paths, where=where, goal=goal, repeats=repeats, hyperparameters=hyperparameters)
     answer = verdict(runs, axis, goal=goal, repeats=repeats, margin=margin, error=error)
 
     def show() -> None:

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from runmanager.cli.common import check_folder, say
+from runmanager.cli.common import say
 from runmanager.cli.comparing import values_of_base
 from runmanager.cli.rows import is_table, load_selected
 from runmanager.core.wording import counted
@@ -33,7 +33,7 @@ def report_command(
       runmanager report runs/fashion_grid --goal test_loss
       runmanager report runs/fashion_grid --goal loss --goal "min:run duration"
       runmanager report runs/ablation --base runs/ablation/1
-      runmanager report wandb.csv --goal max:val/f1 --repeats seed
+      runmanager report wandb.csv --goal max:val/f1 --hyperparameters lr --repeats seed
       runmanager report runs/before runs/after
       runmanager report runs
       runmanager report runs/fashion_grid --watch
@@ -55,11 +55,9 @@ def report_command(
     source: Any = folders[0] if len(folders) == 1 else folders
     values = None
     if base is not None or hyperparameters or any(map(is_table, folders)):
-        runs = load_selected(*folders, goals=goals, repeats=repeats, hyperparameters=hyperparameters)
+        runs = load_selected(*folders, goal=goals, repeats=repeats, hyperparameters=hyperparameters)
         source = runs if is_table(folders[0]) else source
         values = values_of_base(base, runs, repeats)
-    if output:
-        check_folder(output.parent, "make it first")
     if watch and not is_table(folders[0]):
         watch_runs(source, output, goals, repeats, values, say=say)
         return
@@ -91,43 +89,35 @@ def export_command(
     Exit codes: 0 written; 2 nothing to do, or a library is missing; 74 a file could not be written.
 
     Options:
-        csv (FILE): CSV file to write.
+        csv (FILE): CSV file to write; its name ends in .csv.
         json (FILE): JSON file to write.
         parquet (FILE): Parquet file to write.
         epochs: One row per epoch, not per run.
         mlflow (URI): MLflow store to log to, such as sqlite:///mlflow.db.
         wandb (FOLDER): Folder for the offline format of W&B.
     """
-    paths = {suffix: path for suffix, path in ((".csv", csv), (".json", json), (".parquet", parquet)) if path}
-    if not paths and mlflow is None and wandb is None:
+    from runmanager.tables.formats import export
+    from runmanager.tables.loading import load_results, load_runs
+    from runmanager.tables.roots import no_runs
+
+    paths = [path for path in (csv, json, parquet) if path]
+    if not (paths or mlflow or wandb):
         raise InvalidArgumentError(["nothing to export to: give --csv, --json, --parquet, --mlflow or --wandb"])
     if paths:
-        _export_files(folder, paths, epochs=epochs)
-    if mlflow is not None:
+        table, what = (load_results(folder), "epoch") if epochs else (load_runs(folder), "run")
+        if table.empty:
+            raise FileNotFoundError(no_runs(folder, f"{what}s"))
+        for path in paths:
+            export(table, path)
+            say(f"{path}: {counted(len(table), what)}")
+    if mlflow:
         from runmanager.trainers.mlflow import export_mlflow
 
         number = len(export_mlflow(folder, tracking_uri=mlflow))
         rest = "each replaces its earlier export, runs that have not changed are not logged again"
         say(f"{mlflow}: {counted(number, 'run')} logged; {rest}")
-    if wandb is not None:
+    if wandb:
         from runmanager.trainers.wandb import export_wandb
 
         number = len(export_wandb(folder, folder=wandb))
         say(f"{wandb}: {counted(number, 'run')} written")
-
-
-def _export_files(folder: Path, paths: dict[str, Path], *, epochs: bool) -> None:
-    from runmanager.tables.formats import export as write
-    from runmanager.tables.loading import load_results, load_runs
-    from runmanager.tables.roots import no_runs
-
-    for suffix, path in paths.items():
-        if path.suffix.lower() != suffix:
-            raise InvalidArgumentError(f"--{suffix[1:]} writes a file that ends in {suffix}, got '{path}'")
-        check_folder(path.parent, "make it first")
-    table, what = (load_results(folder), "epoch") if epochs else (load_runs(folder), "run")
-    if table.empty:
-        raise FileNotFoundError(no_runs(folder, f"{what}s"))
-    for path in paths.values():
-        write(table, path)
-        say(f"{path}: {counted(len(table), what)}")

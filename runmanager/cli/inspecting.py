@@ -3,6 +3,7 @@
 import math
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +12,7 @@ from runmanager.cli.listing import sizes_in
 from runmanager.cli.rows import tell
 from runmanager.core import files
 from runmanager.core.experiment import Experiment
-from runmanager.core.outcome import LEADING
-from runmanager.tables.cells import cell, durations, join
+from runmanager.tables.cells import cell, join
 from runmanager.tables.notes import first_line_of_note
 
 if TYPE_CHECKING:
@@ -75,29 +75,23 @@ def _print_run(run: "RunResult", design: "Design") -> None:
 
 def _print_epochs(run: "RunResult", design: "Design") -> None:
     """Print the last epochs, and a line with the best epoch."""
+    from runmanager.answers.show import of_table
     from runmanager.core.goal import default_goal, goal_of_kept
     from runmanager.drawing.console import print_fitted
-    from runmanager.drawing.table import Table
+    from runmanager.tables.columns import results_table
     from runmanager.tables.run_numbers import tracked
 
     names = tracked([run])
     goal = design.goal or goal_of_kept([run.start]) or default_goal(names)
-    records = run.epochs[-_EPOCHS_SHOWN:]
-    rows = [{"epoch": r.epoch, **{k: _written(k, v) for k, v in r.metrics.items()}} for r in records]
-    _heading("Epochs" if len(records) == len(run.epochs) else f"Epochs, the last {_EPOCHS_SHOWN}")
-    first = [name for name in ("epoch", goal and goal.metric) if name in rows[-1]]
-    left_out = print_fitted(Table.of(rows, right=names, even=names, first=first))
+    last = results_table({"": [run]}).tail(_EPOCHS_SHOWN)
+    _heading("Epochs" if len(last) == len(run.epochs) else f"Epochs, the last {_EPOCHS_SHOWN}")
+    view = of_table(last, [goal] if goal else [])
+    left_out = print_fitted(replace(view, best=[]).drawn(["epoch", *names]))
     if goal:
         best = max(run.epochs, key=lambda record: goal.score(record.metrics))
         if goal.score(best.metrics) > -math.inf:
             tell(f"best {goal.metric}: {cell(best.metrics[goal.metric])} at epoch {best.epoch}")
     tell(f"not shown: {', '.join(left_out)}; a pipe gets all" if left_out else "")
-
-
-def _written(name: str, value: float) -> float | str:
-    if name in LEADING[2:]:
-        return durations([value])[0]
-    return "nan" if math.isnan(value) else float(value)  # an empty cell is a metric that the epoch lacks
 
 
 def _facts(run: "RunResult", design: "Design") -> dict[str, Any]:

@@ -3,16 +3,15 @@
 import contextlib
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runmanager.answers.sentences import statuses_in_words
-from runmanager.cli.common import check_folder, say
+from runmanager.cli.common import say
 from runmanager.cli.declare import Answer
 from runmanager.cli.rows import Selection, meeting, print_view, rows_to_json, tell
-from runmanager.core import files
 from runmanager.core.experiment import Experiment
 from runmanager.core.wording import counted
 from runmanager.errors import InvalidArgumentError
@@ -20,11 +19,7 @@ from runmanager.tables.cells import duration
 from runmanager.tables.notes import first_line_of_note
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from runmanager.core.state import RunResult
-
-RunsByFolder = Mapping[Path, Sequence["RunResult"]]
 
 
 def list_command(root: Path = Path("runs"), *, rows: Selection) -> Answer:
@@ -43,55 +38,39 @@ def list_command(root: Path = Path("runs"), *, rows: Selection) -> Answer:
 
     Exit codes: 0 listed; 1 something is damaged; 2 no such folder or column.
     """
-    from runmanager.core.state import read_experiment
-    from runmanager.tables.roots import experiments, no_runs
+    from runmanager.answers.show import runs_view
+    from runmanager.tables.columns import notes_of, runs_table
+    from runmanager.tables.loading import read_results
+    from runmanager.tables.roots import no_runs
 
-    check_folder(root)
-    if (root / files.RUN).is_file():
-        raise FileNotFoundError(f"{root} is one run: runmanager show {root}")
-    damaged: list[str] = []
-    by_folder = {folder: runs for folder in experiments(root) if (runs := read_experiment(folder, damaged))}
+    results, damaged = read_results(root)
+    experiments = {name: runs for name, runs in results if runs}
+    table = runs_table(experiments)
 
     def show() -> None:
-        if not by_folder:
+        if not experiments:
             say(no_runs(root))
-        elif len(by_folder) > 1 and not (rows.where or rows.columns or rows.limit):
-            _print_experiments(by_folder, everything=rows.everything)
-        else:
-            _print_runs(by_folder, rows)
+            return
+        if len(experiments) > 1 and not (rows.where or rows.columns or rows.limit):
+            _print_experiments(experiments.values(), everything=rows.everything)
+            return
+        runs = meeting(table, rows.where)
+        if not runs.empty:
+            folder = os.path.commonpath([Path(path).parent for path in table["folder"]])
+            tell(f"{folder}: {counted(len(runs), 'run')}, {statuses_in_words(runs['status'])}")
+            for note in notes_of(runs):
+                tell(note)
+            print_view(runs_view(runs), rows)
 
-    return Answer(show, lambda: rows_to_json(meeting(_table(by_folder), rows.where), rows), damaged)
-
-
-def _print_runs(by_folder: RunsByFolder, selection: Selection) -> None:
-    """Print the selected runs in one table, below their counts and the notes."""
-    from runmanager.answers.show import runs_view
-    from runmanager.tables.columns import notes_of
-
-    runs = meeting(_table(by_folder), selection.where)
-    if runs.empty:
-        return
-    folder = os.path.commonpath(by_folder) or "."
-    tell(f"{folder}: {counted(len(runs), 'run')}, {statuses_in_words(runs['status'])}")
-    for note in notes_of(runs):
-        tell(note)
-    print_view(runs_view(runs), selection)
+    return Answer(show, lambda: rows_to_json(meeting(table, rows.where), rows), damaged)
 
 
-def _table(by_folder: RunsByFolder) -> "pd.DataFrame":
-    """Return the runs as the table that `load_runs` returns."""
-    from runmanager.tables.columns import runs_table
-    from runmanager.tables.loading import name_of
-
-    return runs_table({name_of(folder.name): runs for folder, runs in by_folder.items()})
-
-
-def _print_experiments(by_folder: RunsByFolder, *, everything: bool) -> None:
+def _print_experiments(experiments: Iterable[Sequence["RunResult"]], *, everything: bool) -> None:
     """Print one line per experiment."""
     from runmanager.drawing.console import print_fitted
     from runmanager.drawing.table import Table
 
-    rows, assumptions = zip(*(_overview(folder, runs) for folder, runs in by_folder.items()), strict=True)
+    rows, assumptions = zip(*map(_overview, experiments), strict=True)
     names = ["experiment", "runs", "status", "best", "goal"]
     table = Table.of(rows, right=("last written", "run time", "size"), first=names)
     if left_out := print_fitted(table, everything=everything):
@@ -100,15 +79,17 @@ def _print_experiments(by_folder: RunsByFolder, *, everything: bool) -> None:
         tell(assumption)
 
 
-def _overview(folder: Path, runs: Sequence["RunResult"]) -> tuple[dict[str, Any], str]:
+def _overview(runs: Sequence["RunResult"]) -> tuple[dict[str, Any], str]:
     """Return the row of an experiment, and a sentence on repeats assumed by name."""
     from rich.filesize import decimal
 
     from runmanager.answers.ranking import ranking_of
+    from runmanager.tables.columns import runs_table
 
+    folder = runs[0].folder.path.parent
     goal, best, assumption = "", math.nan, ""
     with contextlib.suppress(InvalidArgumentError):  # the error of runs that no metric can rank
-        ranking = ranking_of(_table({folder: runs}))
+        ranking = ranking_of(runs_table({"": runs}))
         goal, assumption = str(ranking.goal), ranking.assumption
         best = ranking.settings[0].mean if ranking.settings else math.nan
     written = max((version[2] for run in runs for version in run.journals.values()), default=None)

@@ -1,16 +1,11 @@
 """The command that removes runs or experiments after a confirmation: rm."""
 
-from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
 
 from runmanager.cli.common import SOME_WRONG, find_target, say
 from runmanager.core.wording import counted, listed
-
-if TYPE_CHECKING:
-    from runmanager.core.experiment import RunFolder
 
 _MOST_NAMED = 8  # maximum number of files named in a message
 
@@ -43,27 +38,22 @@ def rm_command(targets: list[Path], *, yes: bool = False) -> None:
     from runmanager.tables import removal
 
     pairs = [find_target(path) for path in targets]
-    whole = {path: read_runs(path) for path, run in pairs if run is None}
-    runs: dict[Path, dict[Path, RunFolder]] = {}
-    for experiment, run in pairs:
-        if run is not None and experiment not in whole:
-            runs.setdefault(experiment, {})[run.path] = run
-    for experiment in (*whole, *runs):
-        check_free(experiment)
-    for folder in (*whole, *chain(*runs.values())):
-        ours, kept = (removal.look_at_experiment if folder in whole else removal.look)(folder)
-        number = f"{counted(len(whole[folder]), 'run')}, " if folder in whole else ""
-        size = decimal(sum(path.lstat().st_size for path in ours))
-        others = f"; not removed: {listed([path.name for path in kept], _MOST_NAMED)}" if kept else ""
-        say(f"{folder}: {number}{counted(len(ours), 'file')}, {size}{others}")
-    counts = [(len(whole), "experiment"), (sum(map(len, runs.values())), "run")]
+    experiments = dict.fromkeys(path for path, run in pairs if run is None)
+    runs = {run.path: run for path, run in pairs if run and path not in experiments}
+    for path, _ in pairs:
+        check_free(path)
+    for path in (*experiments, *runs):
+        ours, kept = (removal.look if path in runs else removal.look_at_experiment)(path)
+        number = "" if path in runs else f"{counted(len(read_runs(path)), 'run')}, "
+        size = decimal(sum(file.lstat().st_size for file in ours))
+        others = f"; not removed: {listed([file.name for file in kept], _MOST_NAMED)}" if kept else ""
+        say(f"{path}: {number}{counted(len(ours), 'file')}, {size}{others}")
+    counts = [(len(experiments), "experiment"), (len(runs), "run")]
     what = " and ".join(counted(count, word) for count, word in counts if count)
     if not (yes or typer.confirm(f"Remove {what}?", err=True)):
         raise typer.Exit(SOME_WRONG)
-    for folders in (*whole.values(), *(each.values() for each in runs.values())):
-        removal.check_ended(folders)
-    for experiment in whole:
-        removal.remove_experiment(experiment)
-    for experiment, by_folder in runs.items():
-        removal.remove(experiment, by_folder.values())
+    for path in experiments:
+        removal.remove_experiment(path)
+    for path in {path.parent for path in runs}:
+        removal.remove(path, [run for run in runs.values() if run.path.parent == path])
     say(f"{what} removed")

@@ -52,14 +52,16 @@ def is_table(path: Path) -> bool:
 def load_selected(
     *folders: Path,
     where: Sequence[str] | None = None,
-    goals: Sequence[str] | None = None,
+    goal: str | Sequence[str] | None = None,
     repeats: Sequence[str] | None = None,
     hyperparameters: str | None = None,
 ) -> "pd.DataFrame":
     """Load those runs of the folders, or of a file of another tool, that meet a condition."""
-    from runmanager.cli.tables_of_files import read_table
+    from runmanager.tables.columns import HYPERPARAMETERS
+    from runmanager.tables.formats import load_table
     from runmanager.tables.loading import load_runs
     from runmanager.tables.roots import no_runs
+    from runmanager.tables.where import names_in
 
     folders = folders or (Path("runs"),)
     files = [*filter(is_table, folders)]
@@ -67,7 +69,14 @@ def load_selected(
         raise InvalidArgumentError(f"{files[0]} is a table: give one table, or folders of runs")
     if hyperparameters and not files:
         raise InvalidArgumentError("--hyperparameters is for a file of another tool: a run names its own")
-    runs = read_table(files[0], goals, repeats, hyperparameters) if files else load_runs(folders)
+    runs = load_table(files[0]) if files else load_runs(folders)
+    if files:
+        names = names_in(hyperparameters or "") or runs.attrs.get(HYPERPARAMETERS)
+        if not names:
+            rule = f"{files[0]} does not say which columns are hyperparameters"
+            step = f"name them among {listed(runs)}, as --hyperparameters lr,width"
+            raise InvalidArgumentError(f"{rule}: {step}")
+        runs = load_table(runs, names, repeats=repeats, goal=goal)
     if runs.empty:
         raise FileNotFoundError(no_runs(folders[0]))
     runs = meeting(runs, where)
@@ -93,8 +102,7 @@ def rows_to_json(rows: "pd.DataFrame", selection: Selection) -> list[dict[str, A
 
     if names := names_in(selection.columns or ""):
         # in tables of settings, the mean of a metric has the metric's name
-        means = {name.removesuffix(" mean"): name for name in map(str, rows) if name.endswith(" mean")}
-        rows = rows.assign(**{name: rows[mean] for name, mean in means.items() if name not in rows})
+        rows = rows.rename(columns={f"{name} mean": name for name in names if name not in rows})
         check_columns(names, rows)
         rows = rows[names]
     return to_rows(rows[: selection.limit])

