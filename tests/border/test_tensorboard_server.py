@@ -1,0 +1,591 @@
+"""TensorBoard's own servers on our runs, and the links to its pages (docs/tensorboard.md)."""
+
+import http.client
+import json
+import math
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+import warnings
+from pathlib import Path
+from statistics import mean
+from typing import Any
+from urllib.parse import parse_qs, parse_qsl, urlencode, urlsplit
+
+import pytest
+
+from runmanager import RunManager, RunManagerError, RunsWarning, load_results, open_tensorboard, run_grid
+from tests.border.events import event_files, train
+from tests.border.experiments import QUIET
+from tests.border.reading import as_killed, flip
+from tests.border.screens import command
+
+HOME = Path(__file__).parents[2]
+GRID: dict[str, list[Any]] = {
+    "lr": [0.1, 0.01],
+    "amp": [True, False],
+    "schedule": [None],
+    "layers": [(3, 4)],
+    "device": ["cpu"],
+}
+TRAINED = [f"grid/00{n}-lr={lr}-amp={amp}" for n, (lr, amp) in enumerate(
+    [(0.1, True), (0.1, False), (0.01, True), (0.01, False)], 1
+)]  # fmt: skip
+CONTINUED = [f"{name}/001" for name in ("anew", "before", "failed", "healed", "killed")]
+STATUSES = ["STATUS_UNKNOWN", "STATUS_SUCCESS", "STATUS_FAILURE", "STATUS_RUNNING"]
+ALL = {"allowedStatuses": STATUSES, "colParams": [], "startIndex": 0, "sliceSize": 1_000_000}
+NUM_SESSIONS, START_S, LOAD_S = 19, 60, 120
+
+
+class Server:
+    """A running TensorBoard."""
+
+    def __init__(self, address):
+        self._address = address
+
+    def get(self, path, **query):
+        return self._request("GET", f"/data/{path}?{urlencode(query)}")
+
+    def json(self, path, **query):
+        return json.loads(self.get(path, **query))
+
+    def hparams(self, path, **body):
+        content = json.dumps({"experimentName": "", **body})
+        return json.loads(
+            self._request("POST", f"/data/plugin/hparams/{path}", content), parse_constant=pytest.fail
+        )
+
+    def sessions(self):
+        """Return the session of each trial."""
+        answer = self.hparams("session_groups", **ALL)
+        return {group["name"]: group for group in answer.get("sessionGroups", [])}
+
+    def points(self, run, tag):
+        return [(step, value) for _, step, value in self.json("plugin/scalars/scalars", run=run, tag=tag)]
+
+    def _request(self, method, path, content=None):
+        connection = http.client.HTTPConnection(self._address, timeout=30)
+        try:
+            connection.request(method, path, content, {"Content-Type": "application/json"})
+            answer = connection.getresponse()
+            body = answer.read()
+        finally:
+            connection.close()
+        assert answer.status == http.HTTPStatus.OK, body
+        return body
+
+
+def start_again(root, name, error, damage):
+    """Execute a run that ends in its third epoch, damage its folder, and execute it again."""
+    errors = [error]
+
+    def end(epoch):
+        if epoch == 3 and errors:
+            raise errors.pop()
+
+    options: dict[str, Any] = {
+        **QUIET,
+        "experiment": name,
+        "root": root,
+        "retry_failed": True,
+        "tensorboard": True,
+    }
+    for _ in range(2 if damage else 1):
+        with warnings.catch_warnings(action="ignore", category=RunsWarning):
+            run_grid({"lr": [0.1]}, lambda run, manager: train(manager, run, 4, end), **options)
+        if damage and damage is not str:
+            damage(root / name / "001")
+            damage = str
+
+
+def kill(folder):
+    as_killed(folder)
+    with event_files(folder)[-1].open("ab") as file:
+        file.write(b"\x40\0\0\0")  # a record that was being written
+
+
+def lose_all(folder):
+    flip(folder / "checkpoint.pt")
+    flip(folder / "checkpoint.prev.pt")
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    """Runs that met all that can happen to them, each kind in an experiment of its own."""
+    root = tmp_path_factory.mktemp("runs")
+
+    def start(name, grid, function):
+        run_grid(grid, function, experiment=name, root=root, **{**QUIET, "tensorboard": True})
+
+    def fail(epoch):
+        if epoch == 2:
+            raise ValueError("out of <memory>")
+
+    def score(run, manager):
+        with manager.run(run):
+            for epoch in manager.epochs(2):
+                manager.track_loss(run.bad if "bad" in run._fields and epoch == 2 else run.number, 1)
+
+    start("grid", GRID, lambda run, manager: train(manager, run, 2))
+    start(
+        "broken",
+        {name: values[:1] for name, values in GRID.items()},
+        lambda run, manager: train(manager, run, 2, fail),
+    )
+    start("elsewhere", {"lr": [1], "device": ["cuda:99"]}, score)
+    start("seeds", {"number": [1, 2], "seed": [0, 1, 2]}, score)
+    start("bad", {"bad": [math.nan, math.inf], "number": [1]}, score)
+    start_again(root, "stopped", KeyboardInterrupt(), None)
+    start_again(root, "killed", KeyboardInterrupt(), kill)
+    start_again(root, "failed", ValueError("no"), lambda _: None)
+    start_again(root, "before", KeyboardInterrupt(), lambda folder: flip(folder / "checkpoint.pt"))
+    start_again(root, "healed", KeyboardInterrupt(), lambda folder: as_killed(folder, num_lost=1))
+    start_again(root, "anew", KeyboardInterrupt(), lose_all)
+    (path,) = event_files(root / "stopped")
+    path.write_bytes(path.read_bytes()[:-7])  # as by a kill
+    return root
+
+
+@pytest.fixture(
+    scope="module", params=["true", pytest.param("false", marks=pytest.mark.slow)], ids=["fast", "python"]
+)
+def server(request, root, tmp_path_factory):
+    """Start TensorBoard with one of its two loaders, and wait until it has read all runs."""
+    if request.param == "true":
+        pytest.importorskip("tensorboard_data_server")
+    own = tmp_path_factory.mktemp("tensorboard")
+    options = ["--logdir", str(root), "--host", "127.0.0.1", "--port", "0", "--load_fast", request.param]
+    with (own / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tensorboard.main", *options],
+            stdout=log,
+            stderr=log,
+            env={**os.environ, "TMPDIR": str(own)},  # where it leaves a note of itself
+            start_new_session=True,
+        )
+    try:
+        server = Server(address_in(own / "log", process))
+        deadline = time.monotonic() + LOAD_S
+        while not is_loaded(server):
+            assert time.monotonic() < deadline, server.get("runs")
+            time.sleep(0.1)
+        yield server
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)  # with the data server, its child
+        process.wait()
+
+
+def address_in(log, process):
+    deadline = time.monotonic() + START_S
+    while not (match := re.search(r"at (http://\S+)", log.read_text())):
+        assert process.poll() is None, log.read_text()
+        assert time.monotonic() < deadline, log.read_text()
+        time.sleep(0.05)
+    return urlsplit(match[1]).netloc
+
+
+def is_loaded(server):
+    sessions = [session for group in server.sessions().values() for session in group["sessions"]]
+    unknown = [session for session in sessions if session["status"] == "STATUS_UNKNOWN"]
+    return (len(sessions), len(unknown)) == (NUM_SESSIONS, 1)
+
+
+def name_of(server, start):
+    (name,) = [run for run in server.json("runs") if run.startswith(start)]
+    return name
+
+
+@pytest.mark.parametrize("column", ["loss", "test_accuracy", "run duration"])
+@pytest.mark.parametrize("run", ["grid/001", "grid/004", "broken/001", "stopped/001", *CONTINUED])
+def test_each_run_that_began_shows_every_epoch_once_as_the_table(server, root, run, column):
+    experiment, number = run.split("/")
+    table = load_results(root / experiment)
+    values = table.loc[table["run"] == int(number), column].astype("float32").astype("float64").tolist()
+    tag = {"loss": "loss/train", "test_accuracy": "accuracy/test", "run duration": "time/run_s"}[column]
+
+    assert server.points(name_of(server, run), tag) == list(enumerate(values, 1))
+    assert len(values) == {"grid": 2, "broken": 1, "stopped": 2}.get(experiment, 4)
+    assert not [name for name in server.json("runs") if name.startswith("elsewhere")]
+
+
+def test_every_page_that_is_written_for_has_data(server):
+    listing = server.json("plugins_listing")
+
+    written = {"scalars", "hparams", "images", "histograms", "text", "custom_scalars", "graphs", "timeseries"}
+    assert {name for name in written if not listing[name]["enabled"]} == set()
+
+
+def test_a_session_tells_how_its_run_ended(server):
+    statuses = {name: group["sessions"][0]["status"] for name, group in server.sessions().items()}
+
+    assert statuses == {
+        **dict.fromkeys([*(f"grid/00{n}" for n in range(1, 5)), *CONTINUED], "STATUS_SUCCESS"),
+        **dict.fromkeys(["seeds/number=1", "seeds/number=2"], "STATUS_SUCCESS"),
+        **dict.fromkeys(["broken/001", "bad/001", "bad/002"], "STATUS_FAILURE"),
+        "stopped/001": "STATUS_UNKNOWN",
+    }
+    errors = [run[:5] for run, tags in server.json("plugin/text/tags").items() if "run/error" in tags]
+    assert sorted(errors) == ["bad/0", "bad/0", "broke"]
+
+
+def test_every_run_is_a_session_with_typed_hyperparameters_and_without_those_that_all_runs_share(server):
+    shown = {name: session["hparams"] for name, session in server.sessions().items()}
+
+    fixed = {"schedule": "none", "layers": "(3, 4)", "device": "cpu"}
+    assert shown["broken/001"] == {"lr": 0.1, "amp": True, **fixed}
+    pairs = [(0.1, True), (0.1, False), (0.01, True), (0.01, False)]
+    assert [shown[f"grid/00{n}"] for n in range(1, 5)] == [{"lr": lr, "amp": amp} for lr, amp in pairs]
+    types = {
+        info["name"]: info["type"].removeprefix("DATA_TYPE_")
+        for info in server.hparams("experiment")["hparamInfos"]
+    }
+    assert types == {
+        "lr": "FLOAT64", "number": "FLOAT64", "amp": "BOOL",
+        **dict.fromkeys(("schedule", "layers", "device", "bad"), "STRING"),
+    }  # fmt: skip
+
+
+def test_the_first_metrics_are_those_to_decide_by_and_a_trial_has_the_mean_of_its_last_epochs(server, root):
+    names = [info["name"]["tag"] for info in server.hparams("experiment")["metricInfos"]]
+    assert names[:2] == ["Goal/best max:test_accuracy", "Goal/best min:loss"]
+    assert set(names[2:6]) == {"Goal/best_after_s", "Goal/best_epoch", "Goal/epoch_s", "Goal/last"}
+
+    last = load_results(root).query("epoch == 2")
+    for experiment, trial, column, tag in (
+        ("grid", "grid/001", "test_loss", "loss/test"), ("seeds", "seeds/number=2", "loss", "loss/train"),
+    ):  # fmt: skip
+        session = server.sessions()[trial]
+        rows = last[last["experiment"] == experiment]
+        rows = rows[rows["run"] == 1] if experiment == "grid" else rows[rows["number"] == 2]
+        (metric,) = [metric for metric in session["metricValues"] if metric["name"]["tag"] == tag]
+        assert metric["value"] == pytest.approx(mean(rows[column]))
+        assert len(session["sessions"]) == len(rows)
+
+
+def test_a_loss_that_is_not_finite_is_nan_and_nothing_is_infinite(server):
+    for number in (1, 2):
+        run = name_of(server, f"bad/00{number}")
+        (_, first), (_, second) = server.points(run, "loss/train")
+        assert math.isfinite(first)
+        assert math.isnan(float(second))
+        tags = server.json("plugin/scalars/tags")[run]
+        assert [
+            tag for tag in tags if b"Infinity" in server.get("plugin/scalars/scalars", run=run, tag=tag)
+        ] == []
+
+
+@pytest.mark.parametrize("run", [TRAINED[0], *CONTINUED])
+def test_histograms_and_samples_of_a_run_are_shown_once(server, run):
+    epochs = [1, 2] if run in TRAINED else [1, 2, 3, 4]
+    for tag in ("weights/1.weight", "weights:grad/1.weight"):
+        shown = server.json("plugin/histograms/histograms", run=run, tag=tag)
+        # the Python loader drops what the killed attempt showed of the epoch that was healed
+        assert [step for _, step, _ in shown] in ([epochs, [1, 3, 4]] if run == "healed/001" else [epochs])
+        assert {sum(count for *_, count in buckets) for *_, buckets in shown} == {48}
+    images = server.json("plugin/images/images", run=run, tag="visuals/samples", sample="0")
+    assert [image["step"] for image in images] == [0]
+    png = server.get("plugin/images/individualImage", **dict(parse_qsl(images[0]["query"])))
+    assert png.startswith(b"\x89PNG")
+    drawn = {
+        run[:4] for run, tags in server.json("plugin/images/tags").items() if "visuals/confusion_test" in tags
+    }
+    assert drawn == {"grid", "anew", "befo", "fail", "heal", "kill"}  # completed
+
+
+def test_the_configuration_is_a_table_and_an_error_is_shown_as_it_is(server):
+    (config,) = server.json("plugin/text/text", run=TRAINED[3], tag="run/config")
+    (error,) = server.json("plugin/text/text", run=name_of(server, "broken"), tag="run/error")
+
+    rows = dict(re.findall(r"<td>(.*?)</td>\s*<td>(.*?)</td>", config["text"]))
+    expected = {"lr": "0.01", "amp": "False", "schedule": "none", "layers": "(3, 4)", "parameters": "51"}
+    assert rows.items() >= expected.items()
+    assert "<pre><code>ValueError: out of &lt;memory&gt;" in error["text"]
+    assert "Traceback (most recent call last):" in error["text"]
+    assert ", in fail\n" in error["text"]
+
+
+def test_the_graph_has_the_layers(server):
+    graph = server.get("plugin/graphs/graph", run=TRAINED[0], conceptual="false").decode()
+
+    nodes = re.findall(r'^ *name: "(.*?)"\n *op: "(.*?)"', graph, re.MULTILINE)
+    assert [op for _, op in nodes] == ["placeholder", "Flatten", "Linear", "output"]
+    assert [name for name, _ in nodes][1:] == ["0", "1", "output"]
+
+
+# Links
+
+
+@pytest.fixture
+def link(monkeypatch, capsys):
+    """Open runs in a TensorBoard that does not start; return the link that is printed."""
+    with warnings.catch_warnings(action="ignore"):  # of what TensorBoard imports
+        monkeypatch.setattr("tensorboard.program.TensorBoard.launch", lambda _: "http://127.0.0.1:6006/")
+
+    def link(root, experiment=None):
+        open_tensorboard(root, experiment)
+        return capsys.readouterr().out.removeprefix("TensorBoard: ").strip()
+
+    return link
+
+
+def make(root, name, grid, metrics=(), **options):
+    """Execute a grid that tracks 0.5 as its loss and its metrics; return the names of the runs."""
+
+    def score(run, manager):
+        with manager.run(run):
+            for _ in manager.epochs(1):
+                manager.track_loss(0.5, 1)
+                manager.track(dict.fromkeys(metrics, 0.5))
+
+    run_grid(grid, score, experiment=name, root=root, **{**QUIET, **options})
+    return [path.parent.name for path in sorted((root / name).glob("*/run.json"))]
+
+
+def asked(link):
+    """Return what a link asks the page for."""
+    return {name: value for name, (value,) in parse_qs(urlsplit(link).query).items()}
+
+
+def colors(link, runs):
+    """Return what each run's color follows from: the groups of the expression that the page gets."""
+    expression = asked(link)["runColorGroup"].removeprefix("regex:")
+    matches = (re.search(expression, run, re.ASCII) for run in runs)  # as in a browser
+    return [match.groups() if match else None for match in matches]
+
+
+def pins(link):
+    return [card["tag"] for card in json.loads(asked(link)["pinnedCards"])]
+
+
+def test_a_link_shows_an_experiment_without_smoothing_and_no_terminal_cuts_it(tmp_path, link):
+    make(tmp_path, "grid.v1", {"lr": [0.1, 1.1]})
+
+    for address in (link(tmp_path, "grid.v1"), link(tmp_path / "grid.v1")):
+        pattern = r"http://127.0.0.1:6006/\?[\w%.,:=&/~+-]+#timeseries&_smoothingWeight=0"
+        assert re.fullmatch(pattern, address)
+        assert asked(address)["smoothing"] == "0"
+        assert json.loads(asked(address)["pinnedCards"])[0] == {"plugin": "scalars", "tag": "loss/train"}
+
+
+def test_behind_a_proxy_the_link_leads_through_it(tmp_path, link, monkeypatch):
+    make(tmp_path, "e", {"lr": [1]})
+    monkeypatch.setenv("TENSORBOARD_PROXY_URL", "/user/me/proxy/%PORT%/")
+
+    assert link(tmp_path).startswith("/user/me/proxy/6006/?smoothing=0")
+
+
+@pytest.mark.parametrize(
+    ("grid", "repeats", "shown"),
+    [
+        ({"lr": [0.1, 1.1], "device": ["cpu", "meta"]}, None, ["cpu", "meta"] * 2),
+        ({"lr": [0.1, 1.1], "device": ["cpu", "cuda:99"]}, None, ["0.1", "1.1"]),
+        ({"max_lr": [3, 4], "lr": [1, 2]}, "max_lr", ["1", "2"] * 2),
+        (
+            {"lr": range(8), "depth": [1, 2], "seed": [0, 1]},
+            "depth",
+            ["0", "1"] * 16,
+        ),  # a repeat axis tells less
+        ({"optXlr": range(9), "opt.lr": [1, 2]}, None, ["1", "2"] * 9),
+        *(
+            ({first: [1e-05, -2], second: range(8)}, None, ["1e-05"] * 8 + ["-2"] * 8)
+            for first, second in (("n", "opt.lr"), ("opt.lr", "größe"), ("größe", "n"))
+        ),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, dict) else "",
+)
+def test_the_color_of_a_run_is_its_device_or_the_first_axis_of_at_most_seven_values(
+    tmp_path, link, grid, repeats, shown
+):
+    runs = make(tmp_path, "e", grid, repeats=repeats)
+
+    assert colors(link(tmp_path, "e"), runs) == [(value,) for value in shown]
+
+
+def test_each_run_or_each_experiment_has_a_color_where_nothing_groups_them(tmp_path, link):
+    make(tmp_path, "one", {"lr": range(8)})
+    alone = link(tmp_path)
+    make(tmp_path, "two", {"lr": [1]})
+
+    assert "runColorGroup" not in asked(alone)
+    assert colors(link(tmp_path), ["one/001-lr=1", "two/001-lr=1"]) == [("one",), ("two",)]
+
+
+@pytest.mark.parametrize(
+    ("goal", "metrics", "expected"),
+    [
+        ("max:reward", ["policy_loss", "reward"], ["train/reward", "loss/policy"]),
+        ("max:reward", ["loss", "reward"], ["train/reward", "loss/train"]),
+        ("validation_f1", ["validation_loss", "validation_f1"], ["f1/validation", "loss/validation"]),
+        ("test_accuracy", ["test_loss", "test_accuracy"], ["accuracy/test", "loss/test"]),
+        ("min:test_loss", ["test_loss", "test_accuracy"], ["loss/test", "accuracy/test"]),
+        (None, ["test_loss", "test_accuracy"], ["accuracy/test", "loss/test"]),
+        (None, ["loss", "reward"], ["loss/train"]),  # each run has it, and decides by it
+        (None, ["val_loss"], ["loss/val"]),
+    ],
+)
+def test_the_goal_is_pinned_with_the_metric_beside_it_whatever_it_is_called(
+    tmp_path, link, goal, metrics, expected
+):
+    manager = RunManager("e", tmp_path, display=False, tensorboard=False, goal=goal)
+    with manager.run({"lr": 0.1}):
+        for _ in manager.epochs(1):
+            if "loss" in metrics:
+                manager.track_loss(0.5, 1)
+            manager.track({name: 0.5 for name in metrics if name != "loss"})
+
+    assert pins(link(tmp_path)) == [*expected, "time/epoch_s"]
+
+
+def test_experiments_with_other_metrics_pin_what_all_runs_have_and_other_tools_nothing(tmp_path, link):
+    for name in ("test", "validation"):
+        make(tmp_path / "ours", name, {"lr": [0.1]}, [f"{name}_accuracy", f"{name}_loss"])
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "events.out.tfevents.1").touch()
+
+    assert pins(link(tmp_path / "ours")) == ["Goal/last", "loss/train", "time/epoch_s"]
+    assert asked(link(tmp_path / "theirs")) == {"smoothing": "0"}
+
+
+def test_what_cannot_be_opened_is_refused_with_what_there_is(tmp_path):
+    make(tmp_path / "runs", "one", {"lr": [1]})
+    make(tmp_path / "runs", "none_here", {"lr": [1], "device": ["cuda:99"]})
+    (tmp_path / "empty").mkdir()
+
+    for root, experiment, named in (
+        ("missing", None, "no runs in .*missing.*: start a grid first"),
+        ("empty", None, "no runs in .*empty.*: start a grid first"),
+        ("runs", "another", "'another'; it has those of: one$"),
+        ("runs", "on", r"'on'; did you mean 'one'\?$"),
+    ):
+        with pytest.raises(RunManagerError, match=named):
+            open_tensorboard(tmp_path / root, experiment)
+
+
+def test_a_port_or_an_address_that_cannot_be_had_is_named(tmp_path):
+    make(tmp_path, "e", {"lr": [1]})
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        answers = [
+            command("tensorboard", tmp_path, "--port", port),
+            command("tensorboard", tmp_path, "--host", "192.0.2.1"),
+        ]
+
+    assert [answer.code for answer in answers] == [2, 2]
+    assert f"port {port} is in use: choose another" in answers[0].words
+    assert "did not start on 192.0.2.1" in answers[1].words
+
+
+# Its process
+
+
+def runs_at(url):
+    """Wait until some runs are loaded, which may be after it answers."""
+    found: list[str] = []
+    deadline = time.monotonic() + 30
+    while not found and time.monotonic() < deadline:
+        with urllib.request.urlopen(f"{url.partition('?')[0]}data/runs", timeout=30) as answer:  # noqa: S310
+            found = json.load(answer)
+        time.sleep(0 if found else 0.05)
+    return found
+
+
+def wait_until_gone(url):
+    where = (urlsplit(url).hostname, urlsplit(url).port)
+    deadline = time.monotonic() + 10
+    with socket.socket() as client:
+        while client.connect_ex(where) == 0 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert client.connect_ex(where) != 0
+
+
+@pytest.mark.slow
+def test_the_same_server_shows_one_experiment_on_this_machine_and_says_nothing_else(root, capfd):
+    for folder, experiment in ((root, "grid"), (root / "grid", None)):
+        open_tensorboard(folder, experiment)
+
+    printed = capfd.readouterr()
+    first, second = (line.removeprefix("TensorBoard: ") for line in printed.out.splitlines())
+    assert first == second
+    assert urlsplit(first).hostname == "127.0.0.1"
+    assert sorted(runs_at(first)) == [run.removeprefix("grid/") for run in TRAINED]
+    assert printed.err == ""
+
+
+OUTLIVING = """
+import signal, sys, time
+from runmanager import open_tensorboard
+signal.signal(signal.SIGINT, lambda *_: None)
+open_tensorboard(sys.argv[1])
+sys.stdout.flush()
+time.sleep(60)
+"""
+FORKING = """
+import contextlib, io, os, sys, threading, urllib.request
+from runmanager import open_tensorboard
+with contextlib.redirect_stdout(io.StringIO()) as out:
+    open_tensorboard(sys.argv[1])
+url = out.getvalue().split()[1].partition("?")[0]
+def poll():
+    while True: urllib.request.urlopen(url + "data/runs").read()
+threading.Thread(target=poll, daemon=True).start()
+for _ in range(100):
+    child = os.fork()
+    if not child: os._exit(0)
+    os.waitpid(child, 0)
+os._exit(0)
+"""
+
+
+@pytest.mark.slow
+def test_it_outlives_an_interrupt_and_ends_with_a_process_that_is_killed(root):
+    with subprocess.Popen(
+        [sys.executable, "-c", OUTLIVING, root],
+        cwd=HOME,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        assert process.stdout
+        url = process.stdout.readline().split()[1]
+        assert runs_at(url)
+        os.killpg(process.pid, signal.SIGINT)  # as a notebook interrupts a cell
+        time.sleep(0.5)
+        assert runs_at(url)
+        process.kill()
+
+    wait_until_gone(url)
+
+
+@pytest.mark.slow
+def test_it_says_nothing_when_loaders_fork_the_process(root):
+    done = subprocess.run(
+        [sys.executable, "-c", FORKING, root], cwd=HOME, capture_output=True, text=True, timeout=60, check=True
+    )
+
+    assert done.stderr == ""
+
+
+@pytest.mark.slow  # a kernel starts
+def test_a_notebook_shows_it_below_the_cell_until_the_kernel_ends(root):
+    import nbclient
+    import nbformat
+
+    cell = f"from runmanager import open_tensorboard\nopen_tensorboard({str(root)!r}, height=300)"
+    page = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell)])
+
+    client = nbclient.NotebookClient(page, timeout=180, resources={"metadata": {"path": HOME}})
+    with client.setup_kernel():
+        client.execute_cell(page.cells[0], 0)
+        printed, frame = page.cells[0].outputs
+        link = printed.text.removeprefix("TensorBoard: ").strip()
+        assert runs_at(link)
+
+    assert f'src="{link}"' in frame.data["text/html"].replace("&amp;", "&")
+    assert 'height="300"' in frame.data["text/html"]
+    wait_until_gone(link)
