@@ -139,12 +139,6 @@ class TrainedRun:
             sentence = f"the trainer stopped after epoch {opened.number} of {num_epochs}"
             opened.stopped_early = sentence
 
-    def add_test(self, values: Mapping[str, Any]) -> None:
-        """Add the metrics of a test after the epochs to the summary of the open run."""
-        if self.manager._is_open and not self.is_in_epoch:
-            of_test = {name: value for name, value in values.items() if name.startswith("test")}
-            self.opened.add_summary(columns(of_test, self.opened.folder.params))
-
 
 def columns(values: Mapping[str, Any], params: Mapping[str, Any]) -> dict[str, float]:
     """Return those values of a trainer that are single numbers, by column.

@@ -202,17 +202,6 @@ class RunManagerCallback(TrainerCallback):
         self._commit(state, control)
         self.run.end(state.num_train_epochs)
 
-    def on_predict(
-        self,
-        args: TrainingArguments,
-        state: "State",
-        control: "TrainerControl",
-        metrics: Mapping[str, Any],
-        **kwargs: Any,
-    ) -> None:
-        """Add the metrics of a test to the summary of the run."""
-        self.run.add_test(_without_speeds(metrics))
-
     def _commit(self, state: "State", control: "TrainerControl") -> None:
         """Commit the ended epoch, if any."""
         if self._has_ended:

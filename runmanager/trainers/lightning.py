@@ -246,10 +246,6 @@ class RunManagerCallback(Checkpoint):  # type: ignore[misc]  # mypy does not fol
         """Record early stopping of the trainer."""
         self.run.end(_num_epochs(trainer))
 
-    def on_test_end(self, trainer: Any, pl_module: Any) -> None:
-        """Add the metrics of a test to the summary of the run."""
-        self.run.add_test(trainer.callback_metrics)
-
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """Let Ctrl-C and SIGTERM interrupt the run, as Lightning would exit with an error."""
         if isinstance(exception, (KeyboardInterrupt, SIGTERMException)) and trainer.world_size == 1:

@@ -72,7 +72,6 @@ def train(run, manager, *, stop=lambda _: None, callback=RunManagerCallback, cal
             callbacks=[Stop(stop), *callbacks, callback(manager)],
         )
         trainer.train(resume_from_checkpoint=checkpoint_path(manager))
-        trainer.predict(rows(10))
         (manager.folder / "log_history.json").write_text(json.dumps(trainer.state.log_history))
 
 

@@ -82,7 +82,6 @@ def test_the_table_is_what_the_trainer_reports(tmp_path, study, monkeypatch):
         "run", "epoch", "loss", "accuracy", "lr", "seed", "device", "grad_norm", "learning_rate", "eval_loss",
         "eval_accuracy",
     }  # fmt: skip
-    assert 0 <= load_runs(tmp_path / "exp")["test_accuracy"].item() <= 1
     assert [*Path().iterdir()] == []
     assert not (tmp_path / "exp" / "001" / "trainer").exists()
 

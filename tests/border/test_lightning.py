@@ -249,7 +249,7 @@ def test_the_norm_of_gradients_is_that_before_lightning_clips_them(tmp_path, stu
     assert norms[0] > 0.1
 
 
-def test_several_loaders_and_a_test_have_columns_of_their_own(tmp_path, study):
+def test_several_loaders_have_columns_of_their_own_and_a_test_is_a_result(tmp_path, study):
     L, manager = study.L, RunManager("exp", tmp_path, tensorboard=False, display=False)  # noqa: N806
     from runmanager.trainers.lightning import trainer_options
 
@@ -257,8 +257,8 @@ def test_several_loaders_and_a_test_have_columns_of_their_own(tmp_path, study):
         trainer = L.Trainer(**trainer_options(manager, max_epochs=1))
         module = study.Classifier(0.1)
         trainer.fit(module, study.loader(), [study.loader(), study.loader(30)])
-        module.on_test_epoch_end = lambda: module.log("test_size", 16.0)
-        trainer.test(module, study.loader(16), verbose=False)
+        module.test_step = lambda *_, **__: module.log("test/size", 16.0)
+        manager.summary(trainer.test(module, study.loader(16), verbose=False)[0])
     trainer.test(module, study.loader(16), verbose=False)  # which the run, that has ended, does not notice
 
     assert {"val_loss_dataloader_idx_0", "val_loss_dataloader_idx_1"} <= set(manager.results)
