@@ -10,7 +10,7 @@ from runmanager.answers.evidence import ERROR
 from runmanager.core.outcome import Status
 from runmanager.core.run import Run
 from runmanager.core.task import arguments_of
-from runmanager.errors import GridError, InvalidArgumentError
+from runmanager.errors import GridError
 from runmanager.front.options import GridOptions
 from runmanager.front.run_grid import Train, check_settings, open_grid, run_grid
 from runmanager.search.decide import Decide
@@ -63,7 +63,7 @@ def assert_not_worse(
 
     Raises:
         AssertionError: The new function is worse, or the verdict is undecided; the message has the verdict and
-            its table.
+            its table. Or a run failed; the message names it.
         GridError: An argument is not valid.
 
     Example::
@@ -101,17 +101,11 @@ def assert_not_worse(
     runs = outcome.runs
     failed = runs[runs["status"] != Status.COMPLETED]
     errors = [f"{row.variant}, seed {row.seed}: {row.status} · {row.error}" for row in failed.itertuples()]
-    try:
-        result = verdict(runs, _AXIS, margin=margin, error=error)
-    except InvalidArgumentError as problem:  # the metric may be missing in all runs
-        if not errors:
-            raise
-        raise AssertionError("\n".join([str(problem), *errors])) from None
-    is_as_good = result.decided and (result.outcome != "better" or result.better == _NEW)
-    if not is_as_good or errors:
-        raise AssertionError(
-            "\n".join([str(result), *errors, "", *result.drawn().lines(), "", result.assumptions])
-        )
+    if errors:
+        raise AssertionError("\n".join(errors))
+    result = verdict(runs, _AXIS, margin=margin, error=error)
+    if not result.decided or (result.outcome == "better" and result.better != _NEW):
+        raise AssertionError("\n".join([str(result), "", *result.drawn().lines(), "", result.assumptions]))
     return result
 
 

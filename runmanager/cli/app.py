@@ -51,7 +51,6 @@ def tensorboard_command(
     *,
     experiment: str | None = None,
     port: int | None = None,
-    host: str | None = None,
     bind_all: bool = False,
 ) -> None:
     """Start TensorBoard and open it in a browser.
@@ -66,23 +65,19 @@ def tensorboard_command(
     Options:
         experiment (NAME): Show this experiment alone.
         port (PORT): 0 takes any free one. Default: 6006, or the next free one.
-        host (HOST): Address to listen on. Default: localhost.
         bind_all: Listen on all addresses: whoever reaches this machine sees the runs.
     """
     from rich.style import Style
     from rich.text import Text
 
     from runmanager.drawing.console import wide_console
-    from runmanager.tensorboard.server import ALL_ADDRESSES, LOCALHOST, page_of, start
+    from runmanager.tensorboard.server import LOCALHOST, page_of, start
 
-    if host in ALL_ADDRESSES or (bind_all and host):
-        rule = "all addresses of this machine are asked for by --bind-all, without --host"
-        raise InvalidArgumentError([f"{rule}; got --host {host!r}"])
     if port is not None and not 0 <= port <= _LAST_PORT:
         raise InvalidArgumentError([f"--port is a number from 0 to {_LAST_PORT}, got {port}"])
     try:
         page = page_of(root, experiment)
-        address = start(page.logdir, port, None if bind_all else host or LOCALHOST)
+        address = start(page.logdir, port, None if bind_all else LOCALHOST)
         link = page.link(address)
         wide_console().print(Text.assemble("TensorBoard: ", (address, Style(link=link))), soft_wrap=True)
         write_out("Ctrl-C ends it.")

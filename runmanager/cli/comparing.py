@@ -27,8 +27,7 @@ def best_command(
     """Rank the runs, or repeated settings, by one metric.
 
     Repeated settings are ranked by their mean. Of several metrics, the runs are listed that no other beats
-    in all of them: the Pareto front. Runs without a value are counted, not listed. A terminal shows
-    the columns that matter most; a pipe or a file gets every column.
+    in all of them: the Pareto front. Runs without a value are counted, not listed.
 
     For example:
 

@@ -49,13 +49,7 @@ _SHARED: Texts = {
 
 @dataclass(frozen=True)
 class Answer:
-    """The result of a command.
-
-    Attributes:
-        show: Prints the result for people.
-        json: Returns the result as a JSON document.
-        damaged: Messages about damaged files; they are reported at the end.
-    """
+    """The result of a command: how it is printed for people, as a JSON document, and the damaged files."""
 
     show: Callable[[], object]
     json: Callable[[], Any]
@@ -63,12 +57,10 @@ class Answer:
 
 
 def declare(app: typer.Typer, name: str, function: Callable[..., Answer | None], panel: str) -> None:
-    """Add a command that calls a function.
+    """Add a command that calls a function; an `Answer` has ``--json``.
 
-    Positional parameters are the arguments of the command. Keyword-only parameters are its options, and so are
-    the fields of a `Selection`. Their help is in the docstring under `Options:`, as in ``limit (N): Number of
-    rows.`` The text before `Options:` is the help of the command: indented lines stay unchanged, other lines
-    are joined. If the function returns an `Answer`, ``--json`` writes its document.
+    Positional parameters are arguments, keyword-only parameters and the fields of a `Selection` are options.
+    Their help is in the docstring under `Options:`, as in ``limit (N): Number of rows.``
     """
     help_, texts = _read(function)
     parameters = list(inspect.signature(function).parameters.values())

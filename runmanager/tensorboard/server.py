@@ -32,7 +32,6 @@ _COLORS = 7  # number of distinct colors for groups of runs
 _DEVICE = "device"
 
 LOCALHOST = "127.0.0.1"
-ALL_ADDRESSES = ("0.0.0.0", "::", "")  # noqa: S104 - to refuse them
 
 _ADDRESSES: dict[Path, str] = {}  # a repeated cell reuses its server
 _STARTED: list[object] = []  # TensorBoard's data server ends when its owner is collected

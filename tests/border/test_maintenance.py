@@ -292,7 +292,6 @@ def test_a_report_that_cannot_be_written_says_why(experiment, words, code, named
     [
         (["{root}/missing"], ["{root}/missing"]),
         (["{root}", "--experiment", "other"], ["other", "exp"]),
-        (["{root}", "--host", "0.0.0.0"], ["--bind-all"]),  # noqa: S104
         (["{root}", "--port", "{port}"], ["{port}", "in use"]),
     ],
 )
