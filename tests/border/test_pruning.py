@@ -153,7 +153,7 @@ def test_trial_pruned_in_train_ends_the_run_as_pruned_until_it_is_retried(tmp_pa
     execute(tmp_path, {"lr": [0.1, 0.2]}, train)
     execute(tmp_path, {"lr": [0.1, 0.2]}, train, retry_failed=True)
 
-    assert first.runs["status"].tolist() == ["completed", "pruned"]
+    assert (first.runs["status"].tolist(), first.exit_code) == (["completed", "pruned"], 0)
     assert [run.lr for run in train.executed] == [0.1, 0.2, 0.2]
 
 
@@ -161,6 +161,38 @@ def pruned(run):
     if run.lr == 0.2:
         raise optuna.TrialPruned
     return {"loss": run.lr}
+
+
+class TrialPruned(Exception):  # noqa: N818 - as Optuna calls it
+    """Of another library."""
+
+
+def pruned_somewhere(run, manager):
+    if run.where == "before":
+        raise optuna.TrialPruned
+    with manager.run(run, None, [torch.ones(2, 1)] * 3):
+        for epoch in range(1, 5):
+            manager.begin_epoch()
+            for batch in manager.batches():
+                manager.track_loss(0.5, batch)
+                if (run.where, epoch) == ("batches", 3):
+                    raise optuna.TrialPruned
+            if (run.where, epoch) == ("epoch", 3):
+                raise TrialPruned
+            manager.end_epoch()
+            if (run.where, epoch) == ("after", 3):
+                raise optuna.TrialPruned("too slow")
+
+
+def test_a_pruned_run_keeps_its_epochs_wherever_it_was_pruned_and_only_by_optunas_exception(tmp_path):
+    grid = {"where": ["before", "batches", "epoch", "after", "nowhere"]}
+
+    runs = run_grid(grid, pruned_somewhere, experiment="e", root=tmp_path, on_error="continue", **QUIET).runs
+
+    assert runs["status"].tolist() == ["pruned", "pruned", "failed", "pruned", "completed"]
+    assert runs["epochs"].tolist() == [0, 2, 2, 3, 4]
+    assert "TrialPruned: too slow" in runs["error"][3]
+    assert [path.parent.name for path in tmp_path.rglob("error.log")] == ["003-where=epoch"]
 
 
 def test_what_train_pruned_is_executed_again_if_asked_for_whatever_the_rule_says(tmp_path):
