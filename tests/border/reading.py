@@ -78,9 +78,14 @@ def as_killed(folder: Path, num_lost: int = 0) -> None:
     left = [line for line in lines(path) if line["type"] != "end"]
     left = left[: len(left) - num_lost]
     left[0]["pid"] = NO_PROCESS
-    for line in left:
-        del line["crc"]
-    path.write_bytes(b"".join(map(to_line, left)))
+    write(path, left)
+
+
+def write(path: Path, content: list[dict[str, Any]]) -> None:
+    """Write the lines of a journal, with their checksums."""
+    path.write_bytes(
+        b"".join(to_line({name: line[name] for name in line if name != "crc"}) for line in content)
+    )
 
 
 def flip(path: Path, position: float = 0.5) -> None:

@@ -2,6 +2,7 @@
 
 import math
 import os
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from runmanager import (
     load_runs,
 )
 from tests.border import reading
-from tests.border.work import announce, meet, start, statuses
+from tests.border.work import announce, meet, start, statuses, trained
 
 pytestmark = pytest.mark.usefixtures("own_folder")
 RUN = {"lr": 0.1}
@@ -98,6 +99,74 @@ def test_arguments_that_cannot_be_used_are_refused_before_the_first_epoch(option
 def test_an_epoch_without_the_metric_is_named_with_those_that_it_has():
     with pytest.raises(CheckpointError, match=r"patience= watches 'val_loss', which epoch 1 .*has: .*score"):
         epochs_of([1, 2], goal="min:val_loss", patience=2)
+
+
+LOSSES = (0.9, 0.5, 0.6, 0.4, 0.45, 0.41, 0.42, 0.1, 0.0, 0.2)
+
+
+def patient(run, manager):
+    with manager.run(run, nn.Linear(1, 1)):
+        for epoch in manager.epochs(10, checkpoint={"state": {}}, keep="best:loss", patience=3):
+            manager.track_loss(LOSSES[epoch - 1], 1)
+            meet(run, epoch)
+
+
+@pytest.mark.parametrize("at", [1, 4, 6, 7])
+def test_early_stopping_resumes_as_if_nothing_had_happened(at):
+    whole = start({"lr": [0.1]}, patient, experiment="whole")
+    announce("stop", 0.1, at)
+    start({"lr": [0.1]}, patient)
+
+    resumed = start({"lr": [0.1]}, patient)
+
+    for outcome in (whole, resumed):
+        assert outcome.results["loss"].tolist() == list(LOSSES[:7])
+        assert statuses(outcome) == [("completed", 7)]
+        assert "0.4" in outcome.runs["stopped early"][0]
+
+
+def test_no_epoch_begins_after_the_time_of_a_run():
+    def slow(run, manager):
+        with manager.run(run):
+            for _ in manager.epochs(50, max_seconds=0.05):
+                manager.track_loss(0.5, 1)
+                time.sleep(0.02)
+
+    outcome = start({"lr": [0.1]}, slow)
+
+    assert outcome.runs["status"].tolist() == ["completed"]
+    assert outcome.runs["epochs"][0] <= 3
+    assert outcome.runs["stopped early"][0]
+
+
+def leaving(run, manager):
+    """Leave the loop by a state that is saved with it."""
+    state: dict[str, float] = {"best": math.inf}
+    with manager.run(run):
+        for epoch in manager.epochs(10, checkpoint={"state": state}):
+            meet(run, epoch)
+            manager.track_loss(LOSSES[epoch - 1], 1)
+            if LOSSES[epoch - 1] > state["best"]:
+                break
+            state["best"] = LOSSES[epoch - 1]
+
+
+def test_a_run_that_was_killed_after_its_break_has_no_further_epoch(monkeypatch):
+    real = os.write
+
+    def stop(descriptor, content):
+        if b'"type":"end"' in bytes(content):
+            raise KeyboardInterrupt
+        return real(descriptor, content)
+
+    with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
+        patch.setattr(os, "write", stop)
+        start({"lr": [0.1]}, leaving)
+    reading.as_killed(reading.run_folder("runs/exp"))
+    trained()
+
+    assert statuses(start({"lr": [0.1]}, leaving)) == [("completed", 3)]
+    assert trained() == []
 
 
 def by_hand(run, manager, num_epochs=4, every=1):
@@ -272,9 +341,7 @@ def threads_after(monkeypatch):
 def without_threads(path: Path) -> None:
     first, *rest = reading.lines(path)
     assert first.pop("threads") == 2
-    for line in (first, *rest):
-        line.pop("crc")
-    path.write_bytes(b"".join(map(reading.to_line, [first, *rest])))
+    reading.write(path, [first, *rest])
 
 
 def test_a_resumed_run_keeps_the_threads_of_its_first_attempt(threads_after):

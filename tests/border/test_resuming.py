@@ -1,6 +1,5 @@
 """What a repeated command does after Ctrl-C, kill -9, damage and changes: nothing is lost, no bit differs."""
 
-import copy
 import itertools
 import math
 import os
@@ -20,24 +19,21 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
-from torch.optim.swa_utils import AveragedModel
 from torch.utils.data import DataLoader, RandomSampler, TensorDataset
 
 from runmanager import (
     CheckpointError,
     ExperimentLockedError,
-    GridError,
     ImageTensors,
     RunManager,
     RunsWarning,
     TensorLoader,
-    fit,
     load_results,
     load_run,
     load_runs,
 )
 from tests.border import reading
-from tests.border.work import announce, meet, start, statuses, train, trained
+from tests.border.work import announce, meet, start, statuses, trained
 
 pytestmark = pytest.mark.usefixtures("own_folder")
 IMAGES = torch.randn(14, 1, 2, 2, generator=torch.Generator().manual_seed(0))
@@ -648,6 +644,7 @@ class Own:
         self.state = state["state"]
 
 
+ADAM = torch.optim.Adam(nn.Linear(1, 1).parameters())
 CYCLE: dict[str, Any] = {}
 CYCLE["itself"] = CYCLE
 
@@ -656,6 +653,10 @@ CYCLE["itself"] = CYCLE
     ("parts", "keep", "named"),
     [
         ({"own": Own([CYCLE, object()])}, None, "executing code"),
+        ({"network": nn.Linear(1, 1).state_dict()}, None, "'network': network"),
+        ({"network": nn.Linear(1, 1), "own": {"x": torch.zeros(1)}}, None, r"register_buffer\(\)"),
+        ({"network": nn.Linear(1, 1), "adam": ADAM.state_dict()}, None, "a copy that state_dict"),
+        ({"optimizer": ADAM, "state": {}}, None, "add the network"),
         ({"lr": 0.1}, None, "state_dict"), ({"own": Own(object())}, None, "executing code"),
         ({"state": {"when": object()}}, None, "JSON"), ({"state": {"seen": Counter()}}, None, "Counter"),
         ({}, "best", "'best:<metric>'"), ({}, "best:f9", "'max:<metric>'"), ({}, "max:f1", "loss"),
@@ -683,28 +684,6 @@ def test_weights_of_a_wrapped_network_fit_the_network_itself(wrapped):
     assert other.weight.item() == next(network.parameters()).item()
 
 
-def keeping(value, checkpoint=None):
-    """Make a training function whose weight is a value and the epoch."""
-
-    def train_weight(run, manager):
-        network = nn.Linear(1, 1)
-        with manager.run(run, network):
-            for epoch in manager.epochs(2, keep="last", checkpoint=checkpoint):
-                network.weight.data.fill_(value + epoch)
-                manager.track_loss(1.0, 1)
-
-    return train_weight
-
-
-def test_weights_of_an_attempt_whose_code_has_changed_are_set_aside():
-    for value in (10.0, 20.0):
-        start({"lr": [0.1]}, keeping(value))
-
-    folder = reading.run_folder("runs/exp")
-    weights = {path.name: torch.load(path)["weight"].item() for path in folder.glob("*weights.pt")}
-    assert weights == {"attempt-1.weights.pt": 12.0, "weights.pt": 22.0}
-
-
 def test_an_own_trainer_goes_on_before_the_epoch_whose_line_is_damaged():
     def train_by_hand(run, manager):
         with manager.run(run):
@@ -730,132 +709,6 @@ def test_an_own_trainer_goes_on_before_the_epoch_whose_line_is_damaged():
     assert begun == [1, 3]
     assert rows["epoch"].tolist() == [1, 2, 3, 4, 5]
     assert rows["loss"].tolist() == [1.0, 2.0, 3.0, 4.0, 5.0]
-
-
-class InterruptedSave:
-    """A part of a checkpoint: Ctrl-C comes when its epoch's weights are saved, and its record is not."""
-
-    def state_dict(self):
-        if (reading.run_folder("runs/exp") / "attempt-1.weights.pt").exists():
-            raise KeyboardInterrupt
-        return {}
-
-    def load_state_dict(self, state):
-        pass
-
-
-def test_weights_set_aside_stay_when_the_next_attempt_ends_before_its_first_record():
-    start({"lr": [0.1]}, keeping(10.0))
-    start({"lr": [0.1]}, keeping(20.0, {"part": InterruptedSave()}))
-
-    of_the_row = nn.Linear(1, 1)
-    load_run("runs/exp/1").load_weights(of_the_row)
-    start({"lr": [0.1]}, keeping(30.0))
-
-    folder = reading.run_folder("runs/exp")
-    weights = {path.name: torch.load(path)["weight"].item() for path in folder.glob("*weights.pt")}
-    assert weights == {"attempt-1.weights.pt": 12.0, "weights.pt": 32.0}
-    assert of_the_row.weight.item() == 12.0
-
-
-LOSSES = (0.9, 0.5, 0.6, 0.4, 0.45, 0.41, 0.42, 0.1, 0.0, 0.2)
-
-
-def average_of(network, averaged):
-    """Return a function that moves the average towards the weights, as the loop does after each step."""
-
-    def update(*_):
-        with torch.no_grad():
-            for ours, theirs in zip(averaged.parameters(), network.parameters(), strict=True):
-                ours.lerp_(theirs, 0.25)
-
-    return update
-
-
-def averaging(run, manager):
-    """Keep an average of the weights that is evaluated in place of the network."""
-    torch.manual_seed(1)
-    network, loader = nn.Sequential(nn.Flatten(), nn.Linear(4, 3)), DataLoader(DATA, 4)
-    averaged: Any = AveragedModel(network) if run.kind == "model" else copy.deepcopy(network)
-    update = averaged.update_parameters if run.kind == "model" else average_of(network, averaged)
-    optimizer, keep = torch.optim.SGD(network.parameters(), 0.1), ("min:test_loss", averaged)
-    optimizer.register_step_post_hook(lambda *_: update(network))
-
-    def step(trained, batch):
-        if not trained.training:
-            meet(run, manager.epoch_count)
-        outputs = (trained if trained.training else averaged)(batch[0])
-        return functional.cross_entropy(outputs, batch[1]), outputs, batch[1]
-
-    if run.by == "fit":
-        options: dict[str, Any] = {"step": step, "test_loader": loader, "keep": keep}
-        fit(run, network, loader, manager, optimizer=optimizer, epochs=3, **options)
-        return
-    with manager.run(run, network, loader):
-        parts = {"network": network, "optimizer": optimizer}
-        for _ in manager.epochs(3, checkpoint=parts, keep=keep):
-            for batch in manager.batches():
-                loss = step(network, batch)[0]
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
-                manager.track_loss(loss, batch)
-            manager.evaluate(loader, step=step)
-
-
-@pytest.mark.parametrize("kind", ["copy", "model"])
-@pytest.mark.parametrize("by", ["fit", "epochs"])
-def test_the_weights_of_a_given_module_are_kept_and_resumed(by, kind):
-    grid = {"lr": [0.1], "by": [by], "kind": [kind]}
-    start(grid, averaging, root="whole")
-    announce("stop", 0.1, 2)
-    start(grid, averaging)
-
-    start(grid, averaging)
-
-    assert left() == left("whole")
-    plain = nn.Sequential(nn.Flatten(), nn.Linear(4, 3))
-    load_run("runs/exp/1").load_weights(plain)
-    inputs, labels = DATA.tensors
-    kept = functional.cross_entropy(plain(inputs), labels).item()
-    table = load_results("runs/exp")
-    assert kept == pytest.approx(table["test_loss"].min(), rel=1e-5)
-    assert load_runs("runs/exp")["kept test_loss"].tolist() == [table["test_loss"].min()]
-
-
-def patient(run, manager):
-    with manager.run(run, nn.Linear(1, 1)):
-        for epoch in manager.epochs(10, checkpoint={"state": {}}, keep="best:loss", patience=3):
-            manager.track_loss(LOSSES[epoch - 1], 1)
-            meet(run, epoch)
-
-
-@pytest.mark.parametrize("at", [1, 4, 6, 7])
-def test_early_stopping_resumes_as_if_nothing_had_happened(at):
-    whole = start({"lr": [0.1]}, patient, experiment="whole")
-    announce("stop", 0.1, at)
-    start({"lr": [0.1]}, patient)
-
-    resumed = start({"lr": [0.1]}, patient)
-
-    for outcome in (whole, resumed):
-        assert outcome.results["loss"].tolist() == list(LOSSES[:7])
-        assert statuses(outcome) == [("completed", 7)]
-        assert "0.4" in outcome.runs["stopped early"][0]
-
-
-def test_no_epoch_begins_after_the_time_of_a_run():
-    def slow(run, manager):
-        with manager.run(run):
-            for _ in manager.epochs(50, max_seconds=0.05):
-                manager.track_loss(0.5, 1)
-                time.sleep(0.02)
-
-    outcome = start({"lr": [0.1]}, slow)
-
-    assert outcome.runs["status"].tolist() == ["completed"]
-    assert outcome.runs["epochs"][0] <= 3
-    assert outcome.runs["stopped early"][0]
 
 
 def with_its_loader(run, manager):
@@ -919,50 +772,6 @@ def test_changes_of_code_and_its_values_count_and_comments_do_not(warm, own_fold
             assert warm.execute(program).returncode == 0
         assert load_runs("runs")["attempts"].tolist() == [attempts], name
         shutil.rmtree("runs")
-
-
-def test_completed_runs_survive_a_change_that_fails_before_its_first_epoch():
-    def make(loss):
-        def fragile(run, manager):
-            with manager.run(run):
-                for _ in manager.epochs(1):
-                    manager.track_loss(1 / loss, 1)
-
-        return fragile
-
-    start({"lr": [0.1]}, make(2.0))
-    broken = start({"lr": [0.1]}, make(0.0))
-    after = load_runs("runs")
-    undone = start({"lr": [0.1]}, make(2.0))
-
-    assert (broken.runs["status"].tolist(), broken.exit_code) == (["failed"], 1)
-    assert (after["status"].tolist(), after["loss"].tolist()) == (["completed"], [0.5])
-    assert "ZeroDivisionError" in after["error"][0]
-    assert (undone.exit_code, undone.results["loss"].tolist()) == (0, [0.5])
-
-
-def without_scheduler(run, manager):
-    network = nn.Sequential(nn.Flatten(), nn.Linear(4, 3))
-    optimizer = torch.optim.SGD(network.parameters(), lr=run.lr)
-    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1)
-    with manager.run(run, network, DataLoader(DATA, 4)):
-        for _ in manager.epochs(3, checkpoint={"network": network, "optimizer": optimizer}):
-            for images, labels in manager.batches():
-                loss = functional.cross_entropy(network(images), labels)
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
-                manager.track_loss(loss, images)
-            scheduler.step()
-
-
-@pytest.mark.slow
-def test_a_check_of_resuming_names_the_variable_that_the_checkpoint_lacks(own_folder):
-    with pytest.raises(GridError, match="scheduler"):
-        start({"lr": [0.1]}, without_scheduler, check="resume")
-
-    assert list(own_folder.iterdir()) == []
-    assert start({"lr": [0.1]}, train, check="resume").exit_code == 0
 
 
 def test_a_failed_write_ends_the_grid_with_a_code_of_its_own_and_keeps_what_was_committed(monkeypatch, caplog):

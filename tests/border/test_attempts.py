@@ -1,0 +1,340 @@
+"""What a further attempt makes of what earlier ones left: rows, weights, artifacts, curves and sentences."""
+
+import copy
+import re
+import shutil
+import struct
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tensorboard.compat.proto.event_pb2 import Event
+from torch import nn
+from torch.nn import functional
+from torch.optim.swa_utils import AveragedModel
+from torch.utils.data import DataLoader, TensorDataset
+
+from runmanager import fit, load_results, load_run, load_runs
+from tests.border import reading
+from tests.border.events import scalars_of
+from tests.border.work import announce, meet, start, statuses, trained
+
+pytestmark = pytest.mark.usefixtures("own_folder")
+DATA = TensorDataset(torch.randn(14, 1, 2, 2, generator=torch.Generator().manual_seed(0)), torch.arange(14) % 3)
+ONE, TWO = {"lr": [0.1]}, {"lr": [0.1, 0.2]}
+DURATIONS = ["epoch duration", "run duration"]
+FIRST = Path("runs/exp/1")
+by_night = pytest.mark.slow(everywhere=True)
+
+
+def keeping(value, keep="last", checkpoint=None):
+    """Make a training function whose weight is a value and the epoch."""
+
+    def train_weight(run, manager):
+        network = nn.Linear(1, 1)
+        with manager.run(run, network):
+            for epoch in manager.epochs(2, keep=keep, checkpoint=checkpoint):
+                meet(run, epoch)
+                network.weight.data.fill_(value + epoch)
+                manager.artifact(str(value), "value.txt")
+                manager.track_loss(1.0, 1)
+
+    return train_weight
+
+
+def weights():
+    return {
+        path.name: torch.load(path)["weight"].item()
+        for path in reading.run_folder("runs/exp").glob("*weights.pt")
+    }
+
+
+OLD, NEW = {"weights.pt": 12.0}, {"weights.pt": 22.0}
+ASIDE = {"attempt-1.weights.pt": 12.0}
+
+
+@pytest.mark.parametrize(
+    ("first_fault", "again", "fault", "left", "artifact"),
+    [
+        (0, (20.0, "last"), 0, ASIDE | NEW, "20.0"),
+        (0, (20.0, None), 0, ASIDE, "20.0"),
+        (0, (20.0, "last"), 1, OLD, "10.0"),
+        (0, (20.0, "max:f1"), 0, OLD, None),
+        (2, (10.0, "last"), 0, OLD, "10.0"),
+    ],
+    ids=["other code", "keeps none", "stopped before an epoch", "no such metric", "the same code"],
+)
+def test_weights_and_artifacts_stay_until_other_code_has_an_epoch(first_fault, again, fault, left, artifact):
+    announce("stop", 0.1, first_fault)
+    start(ONE, keeping(10.0))
+    announce("stop", 0.1, fault)
+    start(ONE, keeping(*again))
+
+    assert weights() == left
+    if artifact:
+        assert load_run(FIRST).artifacts["value.txt"].read_text() == artifact
+
+
+class InterruptedSave:
+    """A part of a checkpoint: Ctrl-C comes when its epoch's weights are saved, and its record is not."""
+
+    def state_dict(self):
+        if (reading.run_folder("runs/exp") / "attempt-1.weights.pt").exists():
+            raise KeyboardInterrupt
+        return {}
+
+    def load_state_dict(self, state):
+        pass
+
+
+def test_weights_set_aside_stay_when_the_next_attempt_ends_before_its_first_record():
+    start({"lr": [0.1]}, keeping(10.0))
+    start({"lr": [0.1]}, keeping(20.0, "last", {"part": InterruptedSave()}))
+
+    of_the_row = nn.Linear(1, 1)
+    load_run("runs/exp/1").load_weights(of_the_row)
+    start({"lr": [0.1]}, keeping(30.0))
+
+    assert weights() == {"attempt-1.weights.pt": 12.0, "weights.pt": 32.0}
+    assert of_the_row.weight.item() == 12.0
+
+
+def average_of(network, averaged):
+    """Return a function that moves the average towards the weights, as the loop does after each step."""
+
+    def update(*_):
+        with torch.no_grad():
+            for ours, theirs in zip(averaged.parameters(), network.parameters(), strict=True):
+                ours.lerp_(theirs, 0.25)
+
+    return update
+
+
+def averaging(run, manager):
+    """Keep an average of the weights that is evaluated in place of the network."""
+    torch.manual_seed(1)
+    network, loader = nn.Sequential(nn.Flatten(), nn.Linear(4, 3)), DataLoader(DATA, 4)
+    averaged: Any = AveragedModel(network) if run.kind == "model" else copy.deepcopy(network)
+    update = averaged.update_parameters if run.kind == "model" else average_of(network, averaged)
+    optimizer, keep = torch.optim.SGD(network.parameters(), 0.1), ("min:test_loss", averaged)
+    optimizer.register_step_post_hook(lambda *_: update(network))
+
+    def step(trained, batch):
+        if not trained.training:
+            meet(run, manager.epoch_count)
+        outputs = (trained if trained.training else averaged)(batch[0])
+        return functional.cross_entropy(outputs, batch[1]), outputs, batch[1]
+
+    if run.by == "fit":
+        options: dict[str, Any] = {"step": step, "test_loader": loader, "keep": keep}
+        fit(run, network, loader, manager, optimizer=optimizer, epochs=3, **options)
+        return
+    with manager.run(run, network, loader):
+        parts = {"network": network, "optimizer": optimizer}
+        for _ in manager.epochs(3, checkpoint=parts, keep=keep):
+            for batch in manager.batches():
+                loss = step(network, batch)[0]
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                manager.track_loss(loss, batch)
+            manager.evaluate(loader, step=step)
+
+
+def left(root="runs"):
+    table = load_results(f"{root}/exp").drop(columns=DURATIONS)
+    content = torch.load(reading.run_folder(f"{root}/exp") / "weights.pt", weights_only=True)
+    return table.to_csv(), {name: value.tolist() for name, value in content.items()}
+
+
+@pytest.mark.parametrize("kind", ["copy", "model"])
+@pytest.mark.parametrize("by", ["fit", "epochs"])
+def test_the_weights_of_a_given_module_are_kept_and_resumed(by, kind):
+    grid = {"lr": [0.1], "by": [by], "kind": [kind]}
+    start(grid, averaging, root="whole")
+    announce("stop", 0.1, 2)
+    start(grid, averaging)
+
+    start(grid, averaging)
+
+    assert left() == left("whole")
+    plain = nn.Sequential(nn.Flatten(), nn.Linear(4, 3))
+    load_run("runs/exp/1").load_weights(plain)
+    inputs, labels = DATA.tensors
+    kept = functional.cross_entropy(plain(inputs), labels).item()
+    table = load_results("runs/exp")
+    assert kept == pytest.approx(table["test_loss"].min(), rel=1e-5)
+    assert load_runs("runs/exp")["kept test_loss"].tolist() == [table["test_loss"].min()]
+
+
+def fragile(run, manager):
+    with manager.run(run):
+        for epoch in manager.epochs(1):
+            meet(run, epoch)
+            manager.track_loss(run.lr, 1)
+
+
+def begin(data, fault=None, **options):
+    """Execute two runs, each of which may meet a fault before its first epoch; return the runs executed."""
+    for lr in TWO["lr"] if fault else ():
+        announce(fault.replace("killed", "stop"), lr, 1)
+    outcome = start(TWO, fragile, data=data, **options)
+    if fault == "killed":
+        for folder in reading.run_folders("runs/exp")[:1]:
+            reading.as_killed(folder)
+    return [lr for lr, _ in trained()], outcome
+
+
+@pytest.mark.parametrize(
+    ("fault", "status"), [("error", "failed"), ("stop", "interrupted"), ("killed", "interrupted")]
+)
+def test_completed_runs_survive_a_change_that_fails_before_its_first_epoch(fault, status):
+    begin("old")
+    kept = load_results("runs")
+
+    _, lost = begin("new", fault)
+    after = load_runs("runs")
+    executed, undone = begin("old")
+
+    assert (lost.runs["status"][0], lost.exit_code > 0) == (status, True)
+    assert after["status"].tolist() == ["completed"] * 2
+    is_said = fault == "error"
+    assert after["error"].str.startswith("attempt 2 failed: ValueError").tolist() == [is_said] * 2
+    assert (executed, undone.exit_code, undone.runs["status"].tolist()) == ([], 0, ["completed"] * 2)
+    assert kept.equals(load_results("runs"))
+    assert kept.equals(undone.results)
+    for path in Path().glob("fault-*"):  # which a second run did not meet
+        path.unlink()
+    assert begin("new", retry_failed=True)[0] == [0.1, 0.2]
+
+
+def test_a_change_that_failed_is_not_repeated_unless_that_is_wanted(capsys):
+    begin("old")
+    begin("new", "error")
+    capsys.readouterr()
+
+    again, failed = begin("new", display=True)
+    said = capsys.readouterr().out
+    debugged, alone = begin("new", only=2)
+    newer, completed = begin("newer")
+
+    assert (again, failed.exit_code, failed.runs["status"].tolist()) == ([], 1, ["failed", "failed"])
+    assert "exp: 2 runs, 0 to execute, 2 failed before" in said
+    assert "keep the earlier results of 2 runs until the first new epoch" in said
+    assert (debugged, alone.exit_code) == ([0.2], 0)
+    assert (newer, completed.runs["status"].tolist()) == ([0.1, 0.2], ["completed"] * 2)
+    assert completed.runs["error"].tolist() == ["", ""]
+
+
+def test_only_attempts_since_a_change_count_in_what_a_grid_shows():
+    start(TWO, data="old")
+    announce("stop", 0.1, 2)
+
+    stopped = start(TWO, data="new")
+
+    assert statuses(stopped) == [("interrupted", 1), ("pending", 0)]
+    assert stopped.results[["run", "epoch"]].to_numpy().tolist() == [[1, 1]]
+    assert "2 of 2 runs are left to execute, 1 of them after the last checkpoint" in str(stopped.panel)
+    assert "keep the earlier results of 1 run until the first new epoch" in str(stopped.panel)
+    assert load_results("runs")[["run", "epoch"]].to_numpy().tolist() == [[1, 1], [2, 1], [2, 2], [2, 3]]
+    assert "earlier results" not in str(start(TWO, data="new").panel)
+
+
+@pytest.mark.parametrize("at", [0, 2], ids=["completed", "interrupted"])
+def test_runs_begun_with_another_release_of_torch_are_executed_anew_and_their_journals_stay(capsys, at):
+    announce("stop", 0.1, at)
+    start(TWO)
+    paths = sorted(Path("runs").rglob("attempt-1.jsonl"))
+    for path in paths:
+        first, *rest = reading.lines(path)
+        first["fingerprint"]["versions"]["torch"] = "1.0.0"
+        reading.write(path, [first, *rest])
+    before = [path.read_bytes() for path in paths]
+    trained()
+
+    outcome = start(TWO, display=True)
+
+    said = capsys.readouterr().out.partition("\n")[0]
+    assert said.startswith(f"! {len(paths)} run")
+    assert f"executed again: torch was 1.0.0, is {torch.__version__.partition('+')[0]}" in said
+    assert trained() == [(lr, epoch) for lr in TWO["lr"] for epoch in (1, 2, 3)]
+    assert [path.read_bytes() for path in paths] == before
+    assert outcome.results["epoch"].tolist() == [1, 2, 3] * 2
+    assert outcome.runs["attempts"].tolist() == [2, 1 if at else 2]
+
+
+@by_night
+@pytest.mark.parametrize("num_before", [0, 1])
+def test_epochs_of_earlier_attempts_take_no_time_of_this_launch(num_before):
+    def slow(run, manager):
+        with manager.run(run):
+            for epoch in manager.epochs(3):
+                if next(faults) == epoch:
+                    raise ValueError("no")
+                time.sleep(next(pauses))
+                manager.track_loss(0.5, 1)
+
+    pauses, faults = iter([0.2, 0.2, 0, 0]), iter([0, 0, 3, 1 + num_before, 2])
+    start(ONE, slow, changed="keep")
+
+    again = start(ONE, slow, retry_failed=True, changed="keep")
+
+    assert again.runs["epochs"].tolist() == [1 if num_before else 2]
+    (shares,) = re.findall(r"time .*?: (.*?)\nnext", str(again.panel), re.DOTALL)
+    assert "between epochs" not in shares
+    assert sum(map(int, re.findall(r"(\d+) % (?!waiting)", shares))) <= 101
+
+
+def test_half_of_a_folder_that_was_copied_goes_on():
+    start()
+    announce("stop", 0.2, 2)
+    start(data="new", changed="rerun")
+    trained()
+    for number in (1, 3):
+        folder = reading.run_folder("runs/exp", number)
+        shutil.copytree(folder, Path("copy/exp") / folder.name)
+
+    outcome = start(data="new", root="copy")
+
+    assert trained() == [(lr, epoch) for lr in (0.2, 0.3) for epoch in (1, 2, 3)]
+    assert (statuses(outcome), outcome.runs["run"].tolist()) == ([("completed", 3)] * 3, [1, 4, 3])
+
+
+def records(path):
+    """Yield the records of an event file, and their events."""
+    content, start = path.read_bytes(), 0
+    while start < len(content):
+        end = start + 16 + struct.unpack_from("<Q", content, start)[0]
+        yield content[start:end], Event.FromString(content[start + 12 : end - 4])
+        start = end
+
+
+@pytest.mark.parametrize("lost", [(3,), (1, 3), (1, 2, 3), "the end"])
+def test_curves_that_a_kill_has_cost_are_written_when_a_run_continues(lost):
+    announce("stop", 0.1, 3)
+    start(ONE, patient_train, tensorboard=True)
+    folder = reading.run_folder("runs/exp")
+    (path,) = folder.glob("events*")
+    kept = [
+        record for record, event in records(path)
+        if lost == "the end" or not (event.step in lost and event.HasField("summary"))
+    ]  # fmt: skip
+    end = b"".join(kept).rindex(b"time/epoch_s") + 4 if lost == "the end" else None
+    reading.as_killed(folder, num_lost=1 if lost == "the end" else 0)
+    path.write_bytes(b"".join(kept)[:end])
+
+    start(ONE, patient_train, tensorboard=True)
+
+    shown = scalars_of(Path("runs"))
+    losses = load_results("runs")["loss"].astype("float32").tolist()
+    assert shown["loss/train"] == list(zip((1, 2, 3, 4), losses, strict=True))
+    assert [step for step, _ in shown["time/epoch_s"]] == [1, 2, 3, 4]
+
+
+def patient_train(run, manager):
+    with manager.run(run):
+        for epoch in manager.epochs(4, checkpoint={}):
+            manager.track_loss(1 / epoch, 1)
+            meet(run, epoch)
