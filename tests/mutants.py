@@ -1,5 +1,5 @@
 # ruff: noqa: T201
-"""Change a module in small ways, and see which changes its unit tests do not find.
+"""Change a module in small ways, and see which changes its tests do not find.
 
 `python -m tests.mutants` prints the survivors of the modules in MODULES, and fails if they are over 10 %.
 EQUIVALENT lists those that no test can find.
@@ -19,10 +19,10 @@ from pathlib import Path
 
 HOME = Path(__file__).parents[1]
 MODULES = {
-    "runmanager.core.journal": ["test_journal.py", "test_large_journals.py"],
-    "runmanager.core.files": ["test_durable.py"],
+    "runmanager.core.journal": ["test_journal.py"],
+    "runmanager.core.files": ["test_disk.py", "test_results.py"],
 }
-"""Module -> its unit tests in tests/storage."""
+"""Module -> its tests in tests/border."""
 
 EQUIVALENT = {
     "module: PIECE = 6[4 -> 5] * 2 ** 20": "how much is read at once is free",
@@ -42,7 +42,7 @@ EQUIVALENT = {
 }
 """Mutant, as `mutants` names it -> why no test can find it, or need not."""
 
-_TESTS = HOME / "tests/storage"
+_TESTS = HOME / "tests/border"
 _PATIENCE_S = 60
 _NAMED = (ast.FunctionDef, ast.ClassDef)
 _COMPARED: dict[type[ast.cmpop], type[ast.cmpop]] = {
@@ -165,6 +165,7 @@ def main() -> int:
     import numpy as np  # noqa: F401
     import pandas as pd  # noqa: F401
     import pytest  # noqa: F401
+    import torch._dynamo  # noqa: F401
 
     exit_code = 0
     for name in sys.argv[1:] or MODULES:
