@@ -212,7 +212,7 @@ def test_names_that_lead_elsewhere_are_refused_and_nothing_is_written(manager, t
 def test_an_artifact_below_a_file_is_refused_and_the_run_goes_on(manager):
     def keep():
         manager.artifact("text", "plots")
-        with pytest.raises(InvalidArgumentError, match="plots' is a link or a file"):
+        with pytest.raises(InvalidArgumentError, match="plots' is a file"):
             manager.artifact("text", "plots/a.txt")
 
     train(manager, after=keep)
@@ -226,7 +226,7 @@ def test_a_folder_that_cannot_be_copied_is_refused_and_is_no_fault_of_the_storag
     (tmp_path / "linked" / "link").symlink_to(target)
 
     def keep():
-        with pytest.raises(InvalidArgumentError, match="linked/link' leads to no file or folder"):
+        with pytest.raises(InvalidArgumentError, match="linked/link' is neither a file nor a folder"):
             manager.artifact(tmp_path / "linked")
 
     train(manager, after=keep)
