@@ -10,7 +10,7 @@ from runmanager.core.grid import Grid, RunBuilder, chosen_runs, mapping_of
 from runmanager.core.run import Run, make_run
 from runmanager.core.values import OMEGACONF, check_names, check_values, plain
 from runmanager.core.wording import did_you_mean
-from runmanager.errors import GridError, Problems, first_line
+from runmanager.errors import GridError, Problems
 
 
 def expand(
@@ -37,7 +37,8 @@ def expand(
         The runs, last axis fastest, for `run_grid`.
 
     Raises:
-        GridError: A field does not exist, or a value is refused; the message lists all problems.
+        GridError: A field does not exist, or a value cannot be stored; the message lists all problems.
+        Exception: The class of the configuration refuses a value.
 
     Example:
         >>> from dataclasses import dataclass, field
@@ -72,11 +73,7 @@ def expand(
     for run in combinations:
         values = run._asdict()
         changes = {name: value for name, value in values.items() if name != "device" or "device" in outline}
-        try:
-            copied = replaced(copy.deepcopy(config), changes)
-        except Exception as error:
-            rule = f"the configuration refuses {run!r}"
-            raise GridError(f"{rule} ({type(error).__name__}: {first_line(error)})") from error
+        copied = replaced(copy.deepcopy(config), changes)
         # the classes of the configuration may convert a value
         converted = {name: plain(value) for name, value in leaves(copied, run._fields)}
         expanded.append((converted | values | converted, copied))

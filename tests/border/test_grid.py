@@ -438,17 +438,14 @@ def test_what_is_neither_a_grid_nor_runs_expands_no_configuration(params):
     assert "a grid is a mapping" in problems_of(expand, Config(), params)[0]
 
 
-def test_what_a_configuration_does_not_have_or_refuses_is_named_at_once():
+def test_what_a_configuration_does_not_have_is_named_at_once():
     unknown = problems_of(expand, Config(), {"opt.rl": [1], "widht": [1], "z.z": [1]})
-    refused = problems_of(expand, Config(), {"opt.lr": [-1.0, 1.0]})
 
     for problem, name, meant in zip(
         unknown, ["opt.rl", "widht", "z.z"], ["opt.lr", "width", "opt.name"], strict=True
     ):
         assert name in problem
         assert meant in problem
-    assert "-1.0" in refused[0]
-    assert "lr is negative" in refused[0]
 
 
 TWICE: list[Any] = [
