@@ -14,7 +14,6 @@ from runmanager.core.evaluate import BatchStep, Computed, Loss, has_classes, of_
 from runmanager.core.failure import failure_of
 from runmanager.core.loaders import Measure, batch_size, may_be_images
 from runmanager.core.outcome import Status
-from runmanager.core.wording import counted
 from runmanager.devices.torch_devices import quiet
 from runmanager.errors import InvalidArgumentError
 from runmanager.front.recorded_passes import RecordedPasses
@@ -183,18 +182,13 @@ class OptimizerStep:
         if self.size is None or self.size >= num:
             return self._backward(batch)
         pieces = [piece_of(batch, num, slice(start, start + self.size)) for start in range(0, num, self.size)]
-        whole, *sizes = [
-            batch_size(part, measure=self.batch_size)
+        sizes = [
+            batch_size(piece, measure=self.batch_size)
             if self.batch_size
-            else num_samples(part, are_parts=self.are_parts)
-            for part in (batch, *pieces)
+            else num_samples(piece, are_parts=self.are_parts)
+            for piece in pieces
         ]
-        if sum(sizes) != whole:
-            raise InvalidArgumentError(
-                f"batch_size counts {counted(whole, 'sample')} in a batch, but {sum(sizes)} in its "
-                "micro-batches: count the samples of its argument"
-            )
-        parts = [self._backward(piece, size / whole) for piece, size in zip(pieces, sizes, strict=True)]
+        parts = [self._backward(piece, size / sum(sizes)) for piece, size in zip(pieces, sizes, strict=True)]
         values, outputs, targets = zip(*parts, strict=True)
         return torch.stack(values).sum(), _joined(outputs), _joined(targets)
 
