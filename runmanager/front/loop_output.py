@@ -18,17 +18,15 @@ from runmanager.core.contracts import RunListener
 from runmanager.core.experiment import RunFolder
 from runmanager.core.goal import Goal
 from runmanager.core.manager import LEFT_OPEN, Manager
-from runmanager.core.outcome import LEADING, EpochRecord, Outcome, Status
+from runmanager.core.outcome import LEADING, EpochRecord, Outcome
 from runmanager.core.state import end_if_running, read_experiment, read_run
 from runmanager.core.values import text
 from runmanager.core.wording import counted, printable
 from runmanager.devices import ranks
-from runmanager.devices.torch_devices import process_state
 from runmanager.drawing.console import choose_screen
-from runmanager.errors import RunsWarning, StorageError, warn
+from runmanager.errors import RunsWarning, StorageError
 from runmanager.tables.cells import durations, join, steady
 from runmanager.tables.results_files import write_results
-from runmanager.tables.steps import missing_goal
 from runmanager.user_code import caller
 
 if TYPE_CHECKING:
@@ -54,8 +52,6 @@ class LoopOutput(RunListener):
         # a weak reference, so that a manager without references and its network are freed at once
         self._manager_of, self._goal = weakref.ref(manager), goal
         self._screen = choose_screen(show=show)
-        # the settings of the process when the last run began and when it ended
-        self._begin = self._end = process_state()
 
     def _manager(self) -> Manager:
         manager = self._manager_of()
@@ -63,16 +59,8 @@ class LoopOutput(RunListener):
         return manager
 
     def run_began(self, run: Any, network: Any, loader: Any) -> None:
-        """Register the run for the exit of the program; warn of settings that the earlier run left changed."""
-        opened, now = self._manager()._open_run("begin_run()"), process_state()
-        # a loop may set torch for each of its runs: these settings change again before the next run begins
-        if names := [name for name in now if self._end[name] != self._begin[name] != now[name]]:
-            warn(
-                f"run {self._folder.number} left settings of this process changed, and run "
-                f"{opened.folder.number} begins with them: {', '.join(names)}; restore them at its end, or use "
-                "run_grid with executor='lanes'"
-            )
-        self._begin = self._end = now
+        """Register the run for the exit of the program."""
+        opened = self._manager()._open_run("begin_run()")
         self._folder, self._attempt, self._begun_at = opened.folder, opened.attempt, caller()
         # an uncaught exception may have come before, as in a failed test or at a prompt
         self._process, self._had_error = os.getpid(), _uncaught() is not None
@@ -93,15 +81,11 @@ class LoopOutput(RunListener):
         """Write the tables, and show the results."""
         manager, path = self._manager(), self._folder.path.parent
         atexit.unregister(self.end_at_exit)
-        self._end = process_state()
         if not ranks.is_main():
             return
         write_results(read_experiment(path), path)
         if self._screen.is_shown:
             self._screen.run_ended(table_of(manager.run_data))
-        is_first = manager.run_count == 1 and outcome.status is Status.COMPLETED
-        if is_first and self._goal and (sentence := missing_goal([self._goal], self._folder)):
-            warn(sentence)
 
     def end_at_exit(self) -> None:
         """End the open run when the program exits, by the exception that ends the program if there is one."""
@@ -111,10 +95,8 @@ class LoopOutput(RunListener):
         is_ours = self._process == os.getpid() and ranks.is_main()
         if has_ended or not is_ours or not self._folder.path.exists():  # a temporary folder may be removed
             return
-        ipython = sys.modules.get("IPython")
-        # at a prompt, an exception ends a line or a cell, not the program
-        is_prompt = hasattr(sys, "ps1") or (ipython is not None and ipython.get_ipython() is not None)
-        error = None if self._had_error or is_prompt else _uncaught()
+        # at a prompt, also of IPython, an exception ends a line or a cell, not the program
+        error = None if self._had_error or hasattr(sys, "ps1") else _uncaught()
         with suppress(StorageError):
             if manager and error:
                 manager._end_by(error, manager.run_params)

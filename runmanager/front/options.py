@@ -1,12 +1,10 @@
-# ruff: noqa: RUF009 - _flag() makes a field
-"""The arguments of a grid: each option with its default, check and flag; the check of runs and design."""
+"""The options of a grid, and the check of all its arguments."""
 
 import inspect
 import os
 import sys
-import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +18,7 @@ from runmanager.core.task import arguments_of
 from runmanager.core.values import RESERVED, identity
 from runmanager.core.wording import did_you_mean
 from runmanager.devices import ranks
-from runmanager.errors import MissingExtraError, Problems, is_count
+from runmanager.errors import MissingExtraError, Problems
 from runmanager.executors import EXECUTORS
 from runmanager.executors.inline import InlineExecutor
 from runmanager.search.decide import Decide, repeat_by_repeat, single_axis, with_repeats
@@ -29,7 +27,7 @@ from runmanager.search.optuna_pruner import is_optuna_pruner
 from runmanager.search.optuna_search import OptunaSearch
 from runmanager.search.space import SearchSpace
 from runmanager.tables.notes import check_note
-from runmanager.tensorboard.event_options import TensorBoard
+from runmanager.tensorboard.event_options import TensorBoard, check_tensorboard
 from runmanager.user_code import caller
 
 if TYPE_CHECKING:
@@ -37,18 +35,6 @@ if TYPE_CHECKING:
 
 
 _MOST_RUNS = 10_000  # maximum number of runs of a mapping, to detect a grid that is too large by accident
-
-_SECONDS: Mapping[str, Any] = {"type": float, "metavar": "S"}
-
-
-def _flag(default: Any, about: str, shown_default: object = "", name: str = "", **settings: Any) -> Any:
-    """Return a field of `GridOptions` with a flag; `settings` are arguments of argparse's ``add_argument``."""
-    settings = settings or {"action": "store_const", "const": True}
-    return field(default=default, metadata={"flag": (name, about, shown_default, settings)})
-
-
-def _jobs(word: str) -> int | str:
-    return int(word) if word.lstrip("-").isdecimal() else word
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,86 +46,44 @@ class GridOptions:
 
     experiment: str
     root: str | PathLike[str] = "runs"
-    plan_only: bool = _flag(False, "show which runs would be executed, and stop", name="--plan")
-    jobs: int | str = _flag(1, "runs at a time, or auto", 1, type=_jobs, metavar="N")
-    runs_per_device: int = _flag(1, "runs that share an accelerator", 1, type=int, metavar="N")
-    executor: str | Executor | None = _flag(
-        None, "worker processes, this process, or a Ray cluster", "lanes", choices=EXECUTORS
-    )
-    timeout: float | None = _flag(
-        None, "seconds without a batch, after which a run counts as hung", "none", **_SECONDS
-    )
-    retries: int = _flag(0, "further attempts of a run that was killed or hung", "0", type=int, metavar="N")
-    max_seconds: float | None = _flag(
-        None, "seconds after which the grid stops, with exit code 75", "none", **_SECONDS
-    )
-    on_error: str = _flag(
-        "continue", "what the grid does when a run fails", "continue", choices=["continue", "stop"]
-    )
-    check: bool | str = _flag(
-        False,
-        "try two steps of each setting; resume: whether it resumes",
-        nargs="?",
-        const=True,
-        choices=["resume"],
-    )
-    only: int | Sequence[int] | None = _flag(
-        None, "execute only these runs, in this process, for a debugger", type=int, nargs="+", metavar="RUN"
-    )
+    executor: str | Executor | None = None
+    jobs: int | str = 1
+    runs_per_device: int = 1
+    timeout: float | None = None
+    retries: int = 0
+    max_seconds: float | None = None
+    on_error: str = "continue"
     tensorboard: bool | TensorBoard = True
     display: bool | None = None
-    report: bool | str | PathLike[str] = False
-    listeners: Sequence[Listener] = ()
+    retry_failed: bool = False
+    changed: str | None = None
+    data: Any = None
+    plan_only: bool = False
+    check: bool | str = False
     prune: "SuccessiveHalving | BasePruner | None" = None
     decide: Decide | None = None
     search: OptunaSearch | None = None
     goal: str | Sequence[str] | None = None
     repeats: str | Sequence[str] | None = None
     note: str | None = None
-    data: Any = None
-    retry_failed: bool = _flag(False, "execute runs again that ended by a fault")
-    changed: str | None = _flag(
-        None, "what to do with runs of other code, data or versions", "rerun below ten minutes",
-        choices=["rerun", "keep"],
-    )  # fmt: skip
-
-    @classmethod
-    def flags(cls) -> Iterator[tuple[str, str, str, object, Mapping[str, Any]]]:
-        """Yield the options with flags, in the order of --help.
-
-        Each has its name, its flag, a description, the default for --help, and arguments of argparse.
-        """
-        for option in fields(cls):
-            if "flag" in option.metadata:
-                name, *of_flag = option.metadata["flag"]
-                yield option.name, name or f"--{option.name.replace('_', '-')}", *of_flag
+    only: int | Sequence[int] | None = None
+    report: bool | str | PathLike[str] = False
+    listeners: Sequence[Listener] = ()
 
     def check_values(self, problems: Problems) -> None:
         """Append errors about values, and about options that exclude each other."""
-        if self.max_seconds is not None:
-            problems.check_seconds("max_seconds", self.max_seconds)
+        problems.check_count("retries", self.retries, 0)
+        problems.check_seconds("max_seconds", self.max_seconds)
+        check_tensorboard(problems, "tensorboard", self.tensorboard)
         with problems.collecting():
             check_experiment(self.root, self.experiment)
-            if ranks.is_main() and not self.plan_only:
-                folder = Path(self.root, self.experiment).absolute()
-                try:
-                    existing = next(path for path in (folder, *folder.parents) if path.exists())
-                    tempfile.TemporaryFile(dir=existing).close()
-                except OSError as error:
-                    rule = f"root={str(self.root)!r} cannot be written ({error.strerror})"
-                    problems.append(f"{rule}: give a folder that can")
         are_listeners = isinstance(self.listeners, list | tuple) and all(
             isinstance(each, Listener) and each.where in ("parent", "worker") for each in self.listeners
         )
         rules: Mapping[str, tuple[bool, str]] = {
-            "retries": (is_count(self.retries), "a whole number, 0 or more"),
             "on_error": (self.on_error in ("continue", "stop"), "'continue' or 'stop'"),
             "check": (self.check in (True, False, "resume"), "True, False or 'resume'"),
             "changed": (self.changed in (None, "rerun", "keep"), "'rerun', 'keep' or None"),
-            "tensorboard": (
-                isinstance(self.tensorboard, bool | TensorBoard),
-                "True, False or TensorBoard(histogram_every=5)",
-            ),
             "report": (
                 isinstance(self.report, bool | str | PathLike), "True, False or a file to write"
             ),

@@ -366,24 +366,13 @@ def _begin(
 
 @dataclass(eq=False)
 class Tables:
-    """Writes the tables of an experiment when a run has ended, in at most a twentieth of the elapsed time.
-
-    It also warns if the first completed run lacks the metric of a goal.
-    """
+    """Writes the tables of an experiment when a run has ended, in at most a twentieth of the elapsed time."""
 
     loop: Loop
     _next: float = 0.0
-    _is_first: bool = True
 
     def run_ended(self, folder: RunFolder, outcome: Outcome) -> None:
         """Write the tables, unless writing is slow and the tables were written recently."""
-        design = self.loop.design
-        if design.goal and self._is_first and outcome.status is Status.COMPLETED:
-            from runmanager.tables.steps import missing_goal  # imports numpy
-
-            self._is_first = False
-            if sentence := missing_goal(design.all_goals, folder):
-                self.loop.say(f"! {sentence}")
         before = time.monotonic()
         if before >= self._next:
             results_files.write_results(self.loop.of_tables(), self.loop.task.experiment.path)

@@ -15,9 +15,8 @@ from runmanager.core.loop import INTERRUPTED, STORAGE_FAILED
 from runmanager.core.outcome import from_command_line
 from runmanager.core.ranges import IntRange, Range
 from runmanager.core.values import text
-from runmanager.core.wording import did_you_mean
 from runmanager.errors import InvalidArgumentError, Problems, RunManagerError, StorageError
-from runmanager.front.options import GridOptions
+from runmanager.executors import EXECUTORS
 from runmanager.front.run_grid import run_grid
 
 REFUSED = 2
@@ -80,25 +79,16 @@ def main(
     settings, problems = _settings(train, axes, constants), Problems()
     parser = argparse.ArgumentParser(
         description=inspect.getdoc(train),
-        usage="%(prog)s [--AXIS VALUE ...] [OPTION ...]",
+        usage="%(prog)s [--AXIS VALUE ...] [OPTION ...]; --help lists all",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="Started again, the command executes only the missing runs.",
         allow_abbrev=False,  # a misspelt axis must not match another flag
     )
     parser._negative_number_matcher = _NEGATIVE  # noqa: SLF001 - argparse parses neither -1e-3 nor -1..1
-    try:
-        _add_axes(parser, axes, settings, constants, help or {}, problems)
-        _add_options(parser, experiment or Path(sys.argv[0]).stem or "experiment", options)
-    except argparse.ArgumentError as error:
-        raise InvalidArgumentError(f"{error}: rename the axis") from error
-    namespace, unknown = parser.parse_known_args(arguments)
-    if unknown:
-        names = re.findall(r"(?<!\S)--[\w.-]+", parser.format_help())
-        wrong = next((word for word in unknown if word.startswith("-")), unknown[0]).partition("=")[0]
-        names = [name for name in names if name.startswith(wrong)] or names  # --retry is --retry-failed
-        parser.error(
-            f"unrecognized arguments: {' '.join(unknown)}; {did_you_mean(wrong, names, 'the flags are')}"
-        )
+    options = {"experiment": experiment or Path(sys.argv[0]).stem or "experiment", **options}
+    _add_axes(parser, axes, settings, constants, help or {}, problems)
+    _add_options(parser, options)
+    namespace = parser.parse_args(arguments)
     words = {name: value for name, value in vars(namespace).items() if value is not None}
     grid, values = dict(axes), {}
     for name in (*axes, *settings):
@@ -125,21 +115,44 @@ def main(
     return outcome.exit_code
 
 
-def _add_options(parser: argparse.ArgumentParser, experiment: str, options: Mapping[str, Any]) -> None:
-    """Add the flags of the options of `run_grid`."""
-    add, root = parser.add_argument_group("execution").add_argument, options.get("root", "runs")
-    add("--experiment", metavar="NAME", default=experiment, help="its name (default: %(default)s)")
-    add("--root", metavar="FOLDER", default=root, help="folder of all experiments (default: %(default)s)")
-    add("--note", metavar="TEXT", help="why the grid is executed, as Markdown")
-    for name, flag, about, default, settings in GridOptions.flags():
-        value = options.get(name) or default
-        written = value if isinstance(value, str | int | float) else type(value).__name__
-        add(flag, dest=name, help=f"{about} (default: {written})" if default else about, **settings)
+def _add_options(parser: argparse.ArgumentParser, options: Mapping[str, Any]) -> None:
+    """Add the flags of the options of `run_grid`; `options` are the script's."""
+    group, parameters = parser.add_argument_group("execution"), inspect.signature(run_grid).parameters
+
+    def add(flag: str, about: str, name: str = "", **settings: Any) -> None:
+        name = name or flag[2:].replace("-", "_")
+        default = options.get(name, parameters[name].default)
+        if isinstance(default, str | int | float) and default is not False:
+            about = f"{about} (default: {default})"
+        group.add_argument(flag, dest=name, help=about, **settings)
+
+    add("--experiment", "its name", metavar="NAME")
+    add("--root", "folder of all experiments", metavar="FOLDER")
+    add("--note", "why the grid is executed, as Markdown", metavar="TEXT")
+    add("--plan", "show which runs would be executed, and stop", "plan_only", action="store_const", const=True)
+    add("--jobs", "runs at a time, or auto", type=_jobs, metavar="N")
+    add("--runs-per-device", "runs that share an accelerator", type=int, metavar="N")
+    add("--executor", "worker processes (lanes), this process, or a Ray cluster", choices=EXECUTORS)
+    add("--timeout", "seconds without a batch, after which a run counts as hung", type=float, metavar="S")
+    add("--retries", "further attempts of a run that was killed or hung", type=int, metavar="N")
+    add("--max-seconds", "seconds after which the grid stops, with exit code 75", type=float, metavar="S")
+    add("--on-error", "what the grid does when a run fails", choices=["continue", "stop"])
+    about = "try two steps of each setting; resume: whether it resumes"
+    add("--check", about, nargs="?", const=True, choices=["resume"])
+    add(
+        "--only", "execute only these runs, in this process, for a debugger", type=int, nargs="+", metavar="RUN"
+    )
+    add("--retry-failed", "execute runs again that ended by a fault", action="store_const", const=True)
+    add("--changed", "what to do with runs of other code, data or versions", choices=["rerun", "keep"])
     if search := options.get("search"):
         about = f"number of runs that the search suggests, including earlier runs (default: {search.n})"
-        add("--suggest", type=int, metavar="N", help=about)
+        group.add_argument("--suggest", type=int, metavar="N", help=about)
     else:
-        add("--sample", type=int, metavar="N", help="draw N runs of the grid at random")
+        group.add_argument("--sample", type=int, metavar="N", help="draw N runs of the grid at random")
+
+
+def _jobs(word: str) -> int | str:
+    return int(word) if word.lstrip("-").isdecimal() else word
 
 
 def _add_axes(

@@ -1,7 +1,6 @@
 """Load the logged steps of runs as a table: the blocks of core/step_log."""
 
 from bisect import bisect
-from collections.abc import Iterable
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -11,14 +10,12 @@ import msgspec
 
 from runmanager.core import files, journal
 from runmanager.core.experiment import RunFolder
-from runmanager.core.goal import KEPT, Goal
 from runmanager.core.journal import Attempt
 from runmanager.core.outcome import LARGEST
-from runmanager.core.state import inside_of, is_sparse, read_attempts, read_run
-from runmanager.core.values import COLUMNS, STEP, closest
+from runmanager.core.state import inside_of, is_sparse, read_attempts
+from runmanager.core.values import COLUMNS, STEP
 from runmanager.tables.loading import find_all, warn_of
 from runmanager.tables.one_run import find_run, path_of
-from runmanager.tables.run_numbers import tracked
 from runmanager.tables.where import check_columns
 
 if TYPE_CHECKING:
@@ -154,22 +151,6 @@ def read_steps(folder: RunFolder, damaged: list[str]) -> dict[int, list[Block]]:
             kept |= {epoch: kept.get(epoch, []) + blocks for epoch, blocks in epochs.items()}
         latest |= epochs
     return kept
-
-
-def missing_goal(goals: Iterable[Goal], folder: RunFolder) -> str:
-    """Return a sentence if a completed run lacks a goal, but logged it or has a similar metric; else ""."""
-    run = read_run(folder)
-    metrics = {*run.summary, *tracked([run])}
-    names = sorted(name for name in metrics if not name.endswith("duration"))
-    for goal in goals:
-        if goal.metric.removeprefix("best ").removeprefix(KEPT) in names:  # columns of the table
-            continue
-        fact = f"the goal is {str(goal)!r}, but run {folder.number} has no such metric"
-        if any(block[0] == goal.metric for block in chain(*read_steps(folder, []).values())):
-            return f"{fact}: log() writes single steps, without a column; write track() in place of log()"
-        if close := closest(goal.metric, names):
-            return f"{fact}; did you mean {close!r}? Another goal= executes nothing again"
-    return ""
 
 
 def _take(epochs: dict[int, list[Block]], _: Attempt, line: bytes) -> None:

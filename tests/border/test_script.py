@@ -1,5 +1,6 @@
 """A script with flags: `main` (docs/training-function.md, docs/grids-and-pruning.md)."""
 
+import argparse
 import json
 import re
 from pathlib import Path
@@ -168,7 +169,7 @@ def test_the_exit_code_says_how_the_grid_ended(tmp_path, words, train, code):
 def test_a_root_that_is_a_file_is_refused(tmp_path, capsys):
     (tmp_path / "file").touch()
 
-    assert start(tmp_path / "file", "") == 2
+    assert start(tmp_path / "file", "") == 74
     assert str(tmp_path / "file") in capsys.readouterr().err
 
 
@@ -223,30 +224,23 @@ def test_the_root_of_a_script_counts_unless_another_is_given(tmp_path, monkeypat
     ("options", "named"),
     [
         ({"constants": ["x"]}, "'x'"),
-        ({"grid": {"sample": [1, 2]}}, "--sample: .*rename the axis"),
-        ({"grid": {"help": [1, 2]}}, "--help: .*rename the axis"),
+        ({"grid": {"sample": [1, 2]}}, "--sample"),
+        ({"grid": {"help": [1, 2]}}, "--help"),
     ],
 )
 def test_a_mistake_of_the_script_is_raised(tmp_path, options, named):
-    with pytest.raises(InvalidArgumentError, match=named):
+    with pytest.raises((InvalidArgumentError, argparse.ArgumentError), match=named):
         start(tmp_path, "", **options)
 
 
-@pytest.mark.parametrize(
-    ("words", "meant"),
-    [
-        ("--retry", "--retry-failed"),
-        ("--batchsize 100", "--batch-size"),
-        ("--lrr=0.1 --jobs 2", "--lr"),
-        ("--retryfailed", "--retry-failed"),
-    ],
-)
-def test_for_an_unknown_flag_a_similar_one_is_suggested(tmp_path, capsys, words, meant):
+def test_an_unknown_flag_is_refused_with_where_to_look(tmp_path, capsys):
     with pytest.raises(SystemExit) as ended:
-        start(tmp_path, words, grid={"lr": [0.1], "batch_size": [10]})
+        start(tmp_path, "--lrr=0.1 --jobs 2")
 
     assert ended.value.code == 2
-    assert f"'{meant}'" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "--lrr=0.1" in error
+    assert "--help" in error
 
 
 def test_the_beginning_of_a_flag_is_refused(tmp_path, capsys):

@@ -73,38 +73,6 @@ def grid(*whats):
     return RunBuilder.get_runs({("number", "what"): list(enumerate(whats))})
 
 
-def bare(root, runs):
-    manager = RunManager("exp", root, display=False, tensorboard=False)
-    for run in runs:
-        train(run, manager)
-
-
-def test_what_a_run_leaves_to_the_next_is_warned_of(tmp_path):
-    with pytest.warns(RunsWarning) as warned:
-        bare(tmp_path, grid("", "the working directory", "", ""))
-
-    (message,) = (str(warning.message) for warning in warned)
-    assert message == (
-        "run 2 left settings of this process changed, and run 3 begins with them: the working directory; "
-        "restore them at its end, or use run_grid with executor='lanes'"
-    )
-
-
-def test_what_the_last_run_leaves_is_nobodys_concern(tmp_path):
-    bare(tmp_path, grid("", "the working directory"))
-
-
-def test_a_loop_may_set_torch_for_each_run(tmp_path):
-    manager = RunManager("exp", tmp_path, display=False, tensorboard=False)
-    for run in RunBuilder.get_runs({"dtype": [torch.float32, torch.float64, torch.float32]}):
-        torch.set_default_dtype(run.dtype)
-        with manager.run(run):
-            for _ in manager.epochs(1):
-                manager.track_loss(1.0, 1)
-
-    assert len(manager.run_data) == 3
-
-
 def test_what_a_run_of_a_grid_leaves_in_this_process_is_set_back_and_said_once(tmp_path):
     before = process_state()
 
