@@ -199,9 +199,9 @@ def fitted(samples: Any, batch_size: int, *, eager_batches: int = 10, epochs: in
         manager = RunManager("speed", root, display=False)
         before = time.perf_counter()
         fit(
-            {"device": DEVICE}, make_network(), TensorLoader(samples, batch_size, device=DEVICE), manager,
+            {"device": DEVICE}, make_network().to(memory_format=torch.channels_last),
+            TensorLoader(samples, batch_size, device=DEVICE), manager,
             optimizer=partial(torch.optim.Adam, lr=0.01, fused=True), epochs=epochs,
-            memory_format=torch.channels_last,
         )  # fmt: skip
         run = time.perf_counter() - before
     # the second epoch: the first of a process is cold, and a recording belongs to the first

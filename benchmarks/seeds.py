@@ -30,7 +30,6 @@ def main() -> None:
         "fit, fp32": {},
         "fit, micro_batch=32": {"micro_batch": 32},
         "fit, bf16": {"precision": "bf16"},
-        "fit, channels_last": {"memory_format": torch.channels_last},
     }
     plain = [by_plain_loop(data, test, seed) for seed in range(SEEDS)]
     print(f"{IMAGES:,} images, batch {BATCH_SIZE}, {EPOCHS} epochs, {SEEDS} seeds: test accuracy, mean (s.d.)")

@@ -154,8 +154,9 @@ def ours(batch_size: int, **options: Any) -> Callable[[], float]:
         with tempfile.TemporaryDirectory(dir=Path.cwd()) as root:
             manager = RunManager("training", root, display=False)
             fit(
-                {"batch_size": batch_size}, make_network(), TensorLoader(data, batch_size), manager,
-                optimizer=adam, epochs=1, memory_format=torch.channels_last, **options,
+                {"batch_size": batch_size}, make_network().to(memory_format=torch.channels_last),
+                TensorLoader(data, batch_size), manager,
+                optimizer=adam, epochs=1, **options,
             )  # fmt: skip
         return float(manager.run_data[-1]["epoch duration"])
 

@@ -72,14 +72,13 @@ def train(
     train_set = load_images(data_dir, train_size)
     fit(
         run,
-        make_network(),
+        make_network().to(memory_format=torch.channels_last),
         TensorLoader(train_set, run.batch_size, device=run.device, seed=seed, num_workers=run.num_workers),
         manager,
         optimizer=partial(torch.optim.Adam, lr=run.lr, fused=True),
         epochs=num_epochs,
         test_loader=TensorLoader(load_images(data_dir, train=False), 1000, device=run.device, shuffle=False),
         precision=precision,
-        memory_format=torch.channels_last,
         # the same step in pieces that the caches of a cpu hold
         micro_batch=1000 if run.device == "cpu" else None,
     )

@@ -41,7 +41,7 @@ def _target(folder: Path, name: str, suffix: str, source: Path | None) -> Path:
     target = folder / files.ARTIFACTS / name
     if not target.suffix:
         target = target.with_name(f"{target.name}{suffix}")
-    for path in (folder / parent for parent in target.relative_to(folder).parents):
+    for path in target.parents:
         if path.is_file():
             raise InvalidArgumentError(f"{str(path)!r} is a file: remove it, or write another name")
     for path in source.rglob("*") if source else ():

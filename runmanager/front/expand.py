@@ -64,8 +64,9 @@ def expand(
     is_sample = isinstance(axes, Sequence) and axes and all(isinstance(run, Run) for run in axes)
     combinations = axes if is_sample else RunBuilder.get_runs(axes, max_runs=max_runs)
     problems = Problems()
-    for name in dict.fromkeys(name for run in combinations for name in run._fields if name != "device"):
-        if not has(outline, name):
+    names = dict.fromkeys(name for run in combinations for name in run._fields if name != "device")
+    for name in names:
+        if name not in dict(leaves(outline, names)):
             hint = did_you_mean(name, dict(leaves(outline)), "it has")
             problems.append(f"the configuration has no field {name!r}; {hint}")
     problems.raise_if_any()
@@ -85,17 +86,6 @@ def expand(
         runs.append(make_run(tuple(hyperparameters), hyperparameters.values()))
         vars(runs[-1])["config"] = copied
     return chosen_runs(runs, where)
-
-
-def has(config: Any, name: str) -> bool:
-    """Whether a configuration has a field, by its dotted name.
-
-    >>> has({"opt": {"lr": 0.1}}, "opt.lr"), has({"opt": {"lr": 0.1}}, "opt.lr.min")
-    (True, False)
-    """
-    head, _, below = name.partition(".")
-    fields = mapping_of(config) or {}
-    return head in fields and (not below or has(fields[head], below))
 
 
 def leaves(config: Any, unexpanded: Collection[str] = (), prefix: str = "") -> Iterator[tuple[str, Any]]:

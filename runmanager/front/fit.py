@@ -5,7 +5,6 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
-import torch
 from torch import nn
 from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -44,7 +43,6 @@ def fit(
     precision: str = "fp32",
     micro_batch: int | str | None = None,
     batch_norm_per_piece: bool = False,
-    memory_format: torch.memory_format | None = None,
     clip_grad_norm: float | None = None,
     scheduler: LRScheduler | Callable[[Optimizer], LRScheduler] | None = None,
     scheduler_every: str = "epoch",
@@ -89,8 +87,6 @@ def fit(
             on, the column `micro_batch` has the size of a piece (`micro_batch_used`, if `micro_batch` is a
             hyperparameter).
         batch_norm_per_piece: Whether to accept batch statistics over a piece instead of the whole batch.
-        memory_format: The memory format of the network and its inputs, such as ``torch.channels_last``; with
-            `step`, only of the network.
         clip_grad_norm: The maximum norm of all gradients together.
         scheduler: A scheduler of torch.optim.lr_scheduler, or a function that makes a scheduler from the
             optimizer.
@@ -151,7 +147,7 @@ def fit(
             not isinstance(scheduler, LRScheduler | None) and not callable(scheduler),
     }  # fmt: skip
     _refuse(dict.fromkeys(problems, True) | rules)
-    compute = computation(network, loss, step, memory_format)
+    compute = computation(network, loss, step)
     # make the optimizer before the clock starts, as the first one of a process imports modules for seconds
     optimizer = optimizer(network.parameters()) if callable(optimizer) else optimizer
     scheduler = scheduler(optimizer) if callable(scheduler) else scheduler

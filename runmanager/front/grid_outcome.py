@@ -2,7 +2,7 @@
 
 import html
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,9 +43,10 @@ class GridOutcome:
     exit_code: int
     _path: Path
     # the states and the design at the end; tables and panel are computed from them when they are read
-    _states: Sequence[RunResult] = ()
-    _design: Design = field(default_factory=Design)
-    _end: Mapping[str, Any] | None = None  # what the conclusion needs; None without a conclusion
+    _states: Sequence[RunResult]
+    _design: Design
+    _others: Sequence[RunResult]  # the states of the experiment's other runs
+    _end: Mapping[str, Any] | None  # arguments of `conclude`; None without a conclusion
 
     @property
     def folder(self) -> Path:
@@ -72,21 +73,14 @@ class GridOutcome:
         if self._end is None:
             return None
         from runmanager.answers.conclusion import conclude
-        from runmanager.answers.time_spent import time_spent
         from runmanager.screen.panel import Panel
         from runmanager.tables.columns import runs_table
 
-        end = dict(self._end)
-        times, others = end.pop("times"), end.pop("others")
-        states = sorted([*others, *self._states], key=lambda state: state.folder.number)
-        return Panel(
-            conclude(
-                runs_table({self._path.name: self._states}, self._design), self.folder,
-                time=time_spent(*times) if times else None,
-                all_runs=runs_table({self._path.name: states}, self._design) if others else None,
-                **end,
-            )
-        )  # fmt: skip
+        all_runs = None
+        if self._others:
+            states = sorted([*self._others, *self._states], key=lambda state: state.folder.number)
+            all_runs = runs_table({self._path.name: states}, self._design)
+        return Panel(conclude(self.runs, self.folder, all_runs=all_runs, **self._end))
 
     def __repr__(self) -> str:
         counts = statuses_in_words(outcome.status for _, outcome in self.outcomes) or "no runs"

@@ -61,24 +61,15 @@ def piece_of(item: Any, size: int, piece: slice) -> Any:
     return item[piece] if shape else item
 
 
-def computation(
-    network: nn.Module,
-    loss: Loss,
-    step: BatchStep | None = None,
-    memory_format: torch.memory_format | None = None,
-) -> Callable[[Any], Computed]:
-    """Bring the network into its memory format; return the forward pass of a batch, by the arguments of `fit`.
+def computation(network: nn.Module, loss: Loss, step: BatchStep | None = None) -> Callable[[Any], Computed]:
+    """Return the forward pass of a batch, by the arguments of `fit`.
 
     The pass returns the mean loss, the scores ``(N, C, ...)`` if targets are classes, and the targets.
     """
-    if memory_format is not None:
-        network.to(memory_format=memory_format)
 
     def compute(batch: Any) -> Computed:
         if step is None:
             inputs, targets = batch
-            if memory_format is not None:
-                inputs = inputs.to(memory_format=memory_format)
             outputs = network(inputs)
             value: Any = loss(outputs, targets)
         else:

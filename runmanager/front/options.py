@@ -2,7 +2,6 @@
 
 import inspect
 import os
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
@@ -18,7 +17,7 @@ from runmanager.core.task import arguments_of
 from runmanager.core.values import RESERVED, identity
 from runmanager.core.wording import did_you_mean
 from runmanager.devices import ranks
-from runmanager.errors import MissingExtraError, Problems
+from runmanager.errors import Problems
 from runmanager.executors import EXECUTORS
 from runmanager.executors.inline import InlineExecutor
 from runmanager.search.decide import Decide, repeat_by_repeat, single_axis, with_repeats
@@ -28,7 +27,6 @@ from runmanager.search.optuna_search import OptunaSearch
 from runmanager.search.space import SearchSpace
 from runmanager.tables.notes import check_note
 from runmanager.tensorboard.event_options import TensorBoard, check_tensorboard
-from runmanager.user_code import caller
 
 if TYPE_CHECKING:
     from optuna.pruners import BasePruner
@@ -147,9 +145,6 @@ class GridOptions:
 
 def check_runs(params: Any, train: Any, options: GridOptions, problems: Problems) -> list[Run]:
     """Return the runs of a grid, with `decide` sorted by repeat; for a search, one sample run per device."""
-    if getattr(getattr(sys.modules.get("torch"), "__spec__", None), "_initializing", False):
-        rule = f"your file {caller()[0]} hides a module of torch or of a package that torch imports"
-        raise MissingExtraError(f"{rule}: give it another name")  # torch may do without the module
     options.check_values(problems)
     decide, repeats = options.decide, options.repeats
     runs: list[Run] = []
@@ -220,10 +215,7 @@ def open_experiment(
         with problems.collecting():
             is_list = isinstance(options.goal, list | tuple) and options.goal
             goals = [parse_goal(goal) for goal in (options.goal if is_list else [options.goal])]
-    metrics = {goal.metric for goal in goals}
-    if len(metrics) < len(goals):
-        problems.append(f"goal={options.goal!r} names a metric twice: write it once")
-    for metric in metrics & (RESERVED - {"loss", "accuracy"} | {*names}):
+    for metric in {goal.metric for goal in goals} & (RESERVED - {"loss", "accuracy"} | {*names}):
         problems.append(
             f"goal={options.goal!r}, but {metric!r} is a hyperparameter or a column: name a tracked metric"
         )

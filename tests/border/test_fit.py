@@ -138,7 +138,6 @@ def test_a_reduced_precision_trains_and_evaluates_in_it(tmp_path, precision):
 
     rows, _, _ = by_fit(
         tmp_path, network, epochs=1, precision=precision, test_loader=TensorLoader(TEST, 4),
-        memory_format=torch.channels_last,
     )  # fmt: skip
 
     assert set(kinds) == {{"bf16": torch.bfloat16, "fp16": torch.float16}[precision]}

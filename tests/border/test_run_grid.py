@@ -16,9 +16,7 @@ from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from io import BytesIO
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -346,53 +344,6 @@ def test_an_unknown_executor_hides_no_other_problem():
     assert [problem.split()[0] for problem in caught.value.problems] == ["executor", "jobs", "timeout"]
     with pytest.raises(GridError, match=r"got jobs=0 and timeout=-1: use executor='lanes'"):
         run_grid({"lr": [1]}, train, experiment="exp", executor="inline", jobs=0, timeout=-1)
-
-
-SHADOW = """
-from runmanager import run_grid
-
-def train(run, manager):
-    manager.begin_run(run)
-
-run_grid({"lr": [1]}, train, experiment="exp", executor="inline")
-"""
-
-
-def test_an_experiment_that_can_be_written_goes_on_in_a_root_that_cannot(own_folder, monkeypatch):
-    def refuse(dir):  # noqa: A002 - the name in tempfile
-        refused.append(dir)
-        if dir != experiment:
-            raise PermissionError(13, "Permission denied", str(dir))
-        return BytesIO()
-
-    experiment = own_folder / "runs" / "exp"
-    refused: list[Any] = []
-    experiment.mkdir(parents=True)
-    monkeypatch.setattr("tempfile.TemporaryFile", refuse)
-
-    outcome = run_grid({"lr": [1]}, train, experiment="exp", executor="inline", display=False)
-
-    assert outcome.exit_code == 0
-    assert refused == [experiment]
-
-
-def test_a_root_that_cannot_be_written_and_a_file_that_hides_a_module_of_torch_are_named(own_folder):
-    script = own_folder / "timeit.py"
-    script.write_text(SHADOW)
-
-    with pytest.raises(GridError, match="root='/proc/runs' cannot be written"):
-        run_grid({"lr": [1]}, train, experiment="exp", root="/proc/runs")
-    hidden = subprocess.run(
-        [sys.executable, script],
-        env=os.environ | {"PYTHONPATH": str(HOME)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-    assert hidden.stderr.splitlines()[-1].endswith(
-        f"your file {script} hides a module of torch or of a package that torch imports: give it another name"
-    )
 
 
 def test_an_executor_may_hand_the_runs_on_to_another_one():

@@ -169,7 +169,7 @@ def test_the_exit_code_says_how_the_grid_ended(tmp_path, words, train, code):
 def test_a_root_that_is_a_file_is_refused(tmp_path, capsys):
     (tmp_path / "file").touch()
 
-    assert start(tmp_path / "file", "") == 74
+    assert start(tmp_path / "file", "") == 2
     assert str(tmp_path / "file") in capsys.readouterr().err
 
 
