@@ -134,8 +134,6 @@ def fit(
             clip_grad_norm is not None and not is_positive,
         "loss= is not used with step=, which returns the loss: leave out loss= or step=":
             step is not None and loss is not functional.cross_entropy,
-        "metrics= needs test_loader=: give a loader, or leave metrics= out":
-            metrics is not None and test_loader is None,
         f"micro_batch must be a whole number, 1 or more, 'auto' or None, got {micro_batch!r}":
             micro_batch not in (None, "auto") and not is_count(micro_batch, 1),
         "under torchrun ranks would choose different pieces: give micro_batch a number":

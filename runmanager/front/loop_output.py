@@ -32,10 +32,6 @@ from runmanager.user_code import caller
 if TYPE_CHECKING:
     import pandas as pd
 
-# The widths of most values and durations; shorter ones are padded, so that the lines of a run are aligned.
-_VALUE = len("0.0000")
-_TIME = len("0.250 s")
-
 
 class LoopOutput(RunListener):
     """Shows the lines and tables of a loop, writes its results.csv, and ends a run that is open at the exit.
@@ -141,10 +137,11 @@ def epoch_line(
         epoch = f"epoch {record.epoch:>{len(str(num_epochs))}}/{num_epochs}"
     values = {name: steady(value) for name, value in record.metrics.items() if "duration" not in name}
     names = sorted(values, key=lambda name: goal is not None and name != goal.metric)
-    metrics = [f"{printable(name)} {values[name]:<{_VALUE}}" for name in names]
+    # padded to the widths of most values and durations, so that the lines of a run are aligned
+    metrics = [f"{printable(name)} {values[name]:<6}" for name in names]
     (seconds,) = durations([record.metrics["epoch duration"]])
     labels = " ".join(f"{printable(name)}={printable(text(value))}" for name, value in params.items())
-    line = Text(join([f"run {number}", epoch, *metrics, f"{seconds:>{_TIME}}", labels]))
+    line = Text(join([f"run {number}", epoch, *metrics, f"{seconds:>7}", labels]))
     line.truncate(width, overflow="ellipsis")
     return line.plain
 

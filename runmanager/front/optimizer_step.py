@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.utils.rnn import PackedSequence
 from torch.optim import Optimizer
 
 from runmanager.core.evaluate import BatchStep, Computed, Loss, has_classes, of_step
@@ -50,7 +49,7 @@ def piece_of(item: Any, size: int, piece: slice) -> Any:
         (len(item) == size and may_be_images(item))
         or not all(hasattr(part, "shape") or isinstance(part, list) for part in item)
     )
-    if may_have_samples or isinstance(item, PackedSequence) or (shape and shape[0] != size):
+    if may_have_samples or (shape and shape[0] != size):
         description = f"a part of shape {tuple(shape)}" if shape else f"a {type(item).__name__}"
         raise InvalidArgumentError(
             f"micro_batch cannot cut {description} in a batch of {size} samples: leave it out"

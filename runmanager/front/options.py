@@ -193,8 +193,6 @@ def _check_call(train: Any, runs: Iterable[Run], problems: Problems) -> None:
         signature = inspect.signature(train)
     except (TypeError, ValueError):  # a builtin has no signature
         return
-    if list(signature.parameters)[:2] == ["manager", "run"]:
-        problems.append("train gets (run, manager), in this order, but takes (manager, run): exchange them")
     try:
         for run in {run._fields: run for run in runs}.values():
             signature.bind(None, None, **arguments_of(train, run))

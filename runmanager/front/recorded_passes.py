@@ -47,14 +47,15 @@ class RecordedPasses:
         if self._graph is None:
             self._num_alike = self._num_alike + 1 if shapes == self._shapes else 1
             self._shapes = shapes
+            if self._num_alike < EAGER_BATCHES:
+                return None
             if self._num_alike == EAGER_BATCHES:
                 return self._watch(batch, backward)
-            if self._num_alike < EAGER_BATCHES or not self._record(batch, backward):
-                return None
+            self._graph = self._record(batch, backward)
+        elif self._state() != self._recorded_state:
+            self._graph = None
+        self._is_off = self._graph is None
         if self._graph is None or shapes != self._shapes:
-            return None
-        if self._state() != self._recorded_state:
-            self._graph, self._is_off = None, True
             return None
         for recorded, part in zip(self._batch, batch, strict=True):
             recorded.copy_(part, non_blocking=True)
@@ -84,8 +85,8 @@ class RecordedPasses:
         self._is_off = any("called a synchronizing" in str(warning.message) for warning in caught)
         return computed
 
-    def _record(self, batch: Any, backward: Backward) -> bool:
-        self._is_off = True
+    def _record(self, batch: Any, backward: Backward) -> "torch.cuda.CUDAGraph | None":
+        """Record the passes of a batch; return None if they cannot be recorded."""
         generator = torch.cuda.default_generators[batch[0].device.index]
         before, random_state = generator.clone_state(), torch.get_rng_state()
         stream = torch.cuda.current_stream()
@@ -100,16 +101,15 @@ class RecordedPasses:
         except RuntimeError:  # torch leaves its generator and its stream as in the recording
             generator.graphsafe_set_state(before)
             torch.cuda.set_stream(stream)
-            return False
+            return None
         if not torch.equal(torch.get_rng_state(), random_state):  # a random number of the cpu would be kept
             torch.set_rng_state(random_state)
-            return False
+            return None
         groups = [group["params"] for group in self._optimizer.param_groups]
         parameters = dict.fromkeys(sum(groups, [*self._network.parameters()]))
         self._gradients = [(parameter, parameter.grad) for parameter in parameters]
         self._recorded_state = self._state()
-        self._graph, self._is_off = graph, False
-        return True
+        return graph
 
     def _state(self) -> list[Any]:
         """Return what a replay does not see: modes, settings, hooks, layers, and where tensors are."""
@@ -127,9 +127,9 @@ class RecordedPasses:
 
 def is_recordable(network: nn.Module, loss: Any) -> bool:
     """Whether the passes are the same operations each time: all modules are those of torch, without hooks."""
-    function = loss.func if isinstance(loss, partial) else loss
-    is_plain = isinstance(loss, nn.Module) or _is_of_torch(function)
-    return is_plain and all(map(_is_plain_module, _modules(network, loss)))
+    modules, function = _modules(network, loss), loss.func if isinstance(loss, partial) else loss
+    names = [str(getattr(part, "__module__", "")) for part in (*modules, function)]
+    return all(name.startswith(_OF_TORCH) for name in names) and not any(map(_is_altered, modules))
 
 
 def _modules(network: nn.Module, loss: Any) -> list[nn.Module]:
@@ -141,14 +141,10 @@ def _values(module: nn.Module) -> list[Any]:
     return [*vars(module).values(), *module._parameters.values(), *module._buffers.values()]  # noqa: SLF001
 
 
-def _is_of_torch(function: Any) -> bool:
-    return str(getattr(function, "__module__", "")).startswith(_OF_TORCH)
-
-
-def _is_plain_module(module: nn.Module) -> bool:
+def _is_altered(module: nn.Module) -> bool:
+    """Whether a module has hooks or a forward pass of its own, or is compiled."""
     attributes = vars(module)
     hooks = [value for name, value in attributes.items() if name.endswith("_hooks")]
-    tensors = [value for value in _values(module) if isinstance(value, torch.Tensor)]
-    hooks += [tensor._backward_hooks for tensor in tensors]  # noqa: SLF001 - no other way to ask
-    is_replaced = "forward" in attributes or attributes.get("_compiled_call_impl") is not None
-    return _is_of_torch(type(module)) and not is_replaced and not any(hooks)
+    # there is no other way to ask
+    hooks += [value._backward_hooks for value in _values(module) if isinstance(value, torch.Tensor)]  # noqa: SLF001
+    return any(hooks) or "forward" in attributes or attributes.get("_compiled_call_impl") is not None

@@ -26,7 +26,7 @@ from runmanager.core.loop import COMPLETED, SOME_FAILED, STORAGE_FAILED, Loop, P
 from runmanager.core.outcome import Outcome, Status, advice
 from runmanager.core.run import Run
 from runmanager.core.task import RunTask
-from runmanager.core.wording import counted, printable
+from runmanager.core.wording import printable
 from runmanager.devices import ranks
 from runmanager.errors import Problems, StorageError
 from runmanager.executors import serialize
@@ -261,11 +261,8 @@ def open_grid(
 
         progress = GridProgress(experiment.path.name, show=is_shown)
         closing.callback(progress.clear)
-        num_more = search.num_more() if search else 0
-        # a search may end with fewer runs
-        most = f"{'up to ' * bool(num_more or options.decide)}{counted(len(runs) + num_more, 'run')}"
         # show this line now, as the import of torch takes seconds
-        progress.show_start(f"{options.experiment}: {'planning' if options.plan_only else 'starting'} {most}")
+        progress.show_start(f"{options.experiment}: {'planning' if options.plan_only else 'starting'}")
     executor.prepare(train, experiment.path)  # lanes import torch while this process does
     in_parent = [listener for listener in options.listeners if listener.where == "parent"]
     in_worker = [listener for listener in options.listeners if listener.where == "worker"]

@@ -145,7 +145,7 @@ def test_a_reduced_precision_trains_and_evaluates_in_it(tmp_path, precision):
 
 
 ALL: dict[str, dict[str, Any]] = {
-    "fp32": {"clip_grad_norm": 0.5, "memory_format": torch.channels_last},
+    "fp32": {"clip_grad_norm": 0.5, "scheduler_every": "step"},
     "fp16": {"precision": "fp16", "micro_batch": 4},
     "auto": {"micro_batch": "auto"},
 }

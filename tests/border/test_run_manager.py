@@ -649,10 +649,7 @@ def test_a_subclass_may_have_names_of_its_own(tmp_path):
     assert statuses(tmp_path) == [("completed", 1)]
 
 
-def test_a_name_of_somebodys_copy_says_where_to_look(manager):
-    for owner in (manager, RunManager):
-        with pytest.raises(AttributeError, match=r"RunBuilder\.get_runs\(params\)"):
-            owner.get_runs  # noqa: B018
+def test_a_name_of_somebodys_copy_is_refused(manager):
     with pytest.raises(AttributeError, match=r"track_r2"):
         manager.track_r2  # noqa: B018
     with pytest.raises(TypeError):
