@@ -12,21 +12,17 @@ import pty
 import struct
 import subprocess
 import sys
+import tempfile
 import termios
 import time
-from collections.abc import Sequence
-from pathlib import Path
+from collections import deque
+from collections.abc import Generator, Sequence
 
 from benchmarks.measuring import spread
-from runmanager.core.contracts import Slot
-from runmanager.core.experiment import Design, RunFolder
-from runmanager.core.grid import RunBuilder
-from runmanager.core.outcome import EpochRecord, Outcome, Status
-from runmanager.core.run import Run, id_of
-from runmanager.core.state import RunResult
-from runmanager.core.values import identity
-from runmanager.executors import BatchProgress
-from runmanager.screen.live import GridProgress
+from runmanager import Executor, RunManager, run_grid
+from runmanager.core.contracts import Task, Watch, uncommitted
+from runmanager.core.outcome import BatchProgress, EpochRecord, Outcome, Status
+from runmanager.core.run import Run
 
 LANES, EPOCHS, STEPS = 4, 5, 20
 REPORTS, SECONDS, TIMES = 24 * EPOCHS * STEPS, 10.0, 3
@@ -59,38 +55,55 @@ def main() -> None:
 
 def measure() -> None:
     """Write the CPU seconds of a grid that is shown, of one that is not, and the wall clock of the first."""
-    runs = RunBuilder.get_runs(AXES)
     figures = []
-    execute(runs, SECONDS / 10, show=True)  # all is imported
+    execute(SECONDS / 10, show=True)  # all is imported
     for _ in range(TIMES):
-        shown, wall = execute(runs, SECONDS, show=True)
-        figures.append((shown, execute(runs, SECONDS, show=False)[0], wall))
+        shown, wall = execute(SECONDS, show=True)
+        figures.append((shown, execute(SECONDS, show=False)[0], wall))
     print(json.dumps(figures), file=sys.stderr)
 
 
-def execute(runs: Sequence[Run], seconds: float, *, show: bool) -> tuple[float, float]:
-    """Tell of a grid that takes so many seconds; return the CPU seconds and those of the wall clock."""
-    folders = [
-        RunFolder(Path(str(number)), number, identity(run._asdict()), run._asdict())
-        for number, run in enumerate(runs, 1)
-    ]
-    wall, cpu = time.monotonic(), time.process_time()
-    progress = GridProgress("displaying", show=show)
-    progress.states = {folder.id: RunResult(folder, Status.COMPLETED, [], 1, "", {}) for folder in folders}
-    progress.start(Design(), list(AXES), LANES)
-    progress.add_runs(folders)
-    with progress:
-        for first in range(0, len(runs), LANES):
-            together = runs[first : first + LANES]
-            slots = [Slot(id_of(run), lane, f"cuda:{lane}") for lane, run in enumerate(together)]
-            for progress.run, progress.slot in zip(together, slots, strict=True):
-                progress.run_began(progress.run, None, None)
+class Reporting(Executor):
+    """Reports the progress of runs that train nothing."""
+
+    is_in_process = True
+    seconds = SECONDS  # of all runs
+
+    def num_lanes(self, runs: Sequence[Run]) -> int:
+        """Return the number of lanes."""
+        return LANES
+
+    def missing(self, device: str) -> str:
+        """Return that each device is there."""
+        return ""
+
+    def execute(self, runs: deque[Run], task: Task, watch: Watch) -> Generator[tuple[Run, Outcome]]:
+        """Report steps and epochs in all lanes at once."""
+        while runs:
+            together = [runs.popleft() for _ in range(LANES)]
+            for lane, run in enumerate(together):
+                watch.run_started(run, lane, f"cuda:{lane}")
             for epoch, step in itertools.product(range(1, EPOCHS + 1), range(1, STEPS + 1)):
-                time.sleep(seconds * LANES / REPORTS)
-                for progress.run, progress.slot in zip(together, slots, strict=True):
-                    progress.step_ended(BatchProgress(epoch, step, EPOCHS))
+                time.sleep(self.seconds * LANES / REPORTS)
+                for run in together:
+                    watch.run_progressed(run, BatchProgress(epoch, step, EPOCHS))
                     if step == STEPS:
-                        progress.epoch_ended(EpochRecord(epoch, {"loss": 1 / epoch, "accuracy": 0.5}), None)
-            for progress.run, progress.slot in zip(together, slots, strict=True):
-                progress.run_ended(Outcome(Status.COMPLETED, "", EPOCHS))
-    return time.process_time() - cpu, time.monotonic() - wall
+                        watch.run_progressed(run, EpochRecord(epoch, {"loss": 1 / epoch, "accuracy": 0.5}))
+            for run in together:
+                yield run, uncommitted(Status.COMPLETED, "")
+
+
+def train(run: Run, manager: RunManager) -> None:
+    """Train nothing."""
+
+
+def execute(seconds: float, *, show: bool) -> tuple[float, float]:
+    """Execute a grid that takes so many seconds; return the CPU seconds and those of the wall clock."""
+    executor = Reporting()
+    executor.seconds = seconds
+    with tempfile.TemporaryDirectory() as root:
+        wall, cpu = time.monotonic(), time.process_time()
+        run_grid(
+            AXES, train, experiment="displaying", root=root, executor=executor, tensorboard=False, display=show
+        )
+        return time.process_time() - cpu, time.monotonic() - wall

@@ -1,128 +1,149 @@
-"""The rows of runs: of a table in a terminal or a notebook, of named values elsewhere."""
+"""The rows of runs, and the columns that all runs of a grid share."""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from rich.cells import cell_len, set_cell_size
+from rich.cells import cell_len
 
+from runmanager.core.experiment import RunFolder
+from runmanager.core.goal import KEPT, Goal, default_goal
+from runmanager.core.outcome import BatchProgress, EpochRecord
 from runmanager.core.values import column
-from runmanager.core.wording import printable
 from runmanager.drawing.table import GAP, Table
-from runmanager.tables.cells import brief, cell, join, steady
+from runmanager.tables.cells import brief, concise, duration, steady
 
 COUNT, RUN, EPOCH, DEVICE, DURATION = "", "run", "epoch", "device", "run duration"
+Row = Mapping[str, str]
+"""The text of a run in each column."""
 
-_SECONDS, _MINUTES = len("0.00638 s"), len("59 min 59 s")
-_METRIC = len("0.0000")  # the minimum width of a metric
-_DRAWN = len("0.0001569")  # the width of a number that a search draws from a range
-_INDENT = "    "
-_NUM_FIRST_AXES = 3  # number of axes that a narrow terminal keeps longest
-
-
-@dataclass(frozen=True)
-class Row:
-    """The contents of a run's row."""
-
-    params: Mapping[str, Any]
-    cells: Mapping[str, str]  # column -> text, for the columns that are neither axes nor metrics
-    metrics: Mapping[str, float]
-    notes: Sequence[str]  # ends of the row: the first text that fits is shown, else the last text
-    below: Sequence[str] = ()  # further lines, unless the row already has their text
+_MINUTES, _METRIC, _DRAWN = "59 min 59 s", "0.0000", "0.0001569"  # texts of usual width
+_LEAST_PROGRESS = 0.01  # fraction of a run after which its speed is used for an estimate
 
 
-class RunColumns:
-    """The columns that the rows of all runs of a grid share.
-
-    A column never becomes narrower, so that rows printed one after another stay aligned.
+class RunTable:
+    """The columns of all runs of a grid, which never become narrower, so that printed rows stay aligned.
 
     Args:
         axes: The hyperparameters that vary, the least important last.
-
-    Attributes:
-        metrics: The metrics with a column, the most important first.
-        num_goals: The number of metrics that decide which run is best.
-        has_device: Whether the device has a column.
+        goals: The goals; empty for the default goal.
     """
 
-    def __init__(self, axes: Sequence[str]) -> None:
-        self.metrics: Sequence[str] = ()
-        self.num_goals = 1
-        self.has_device = DEVICE in axes
-        self._axes = axes
-        self._widths = {DURATION: _SECONDS}
-        self._texts: set[str] = set()  # axes that have values other than numbers
+    def __init__(self, axes: Iterable[str], goals: Sequence[Goal]) -> None:
+        self.goals = goals
+        self.devices: set[str] = set()  # devices of runs that have begun
+        self._axes = [column(axis) for axis in axes]
+        self._texts = {COUNT, DEVICE}  # columns that have values other than numbers
+        self._seen: dict[str, None] = {}  # metrics
+        self._of_goals: Sequence[str] = ()
+        self._metrics: Sequence[str] = ()  # with a column: metrics of the goals, losses and accuracies
+        self._widest = dict.fromkeys([COUNT, RUN, EPOCH, DEVICE, *self._axes], "") | {DURATION: _MINUTES}
 
-    def add(self, row: Row) -> None:
-        """Widen the columns to fit a row."""
-        for name, content in self._cells(row).items():
-            width = _MINUTES if name == DURATION and "min" in content else cell_len(content)
-            self._widths[name] = max(self._widths.get(name, 0), width)
-        for axis, value in row.params.items():
-            name = column(axis)
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                self._texts.add(name)
-            elif value != float(f"{value:g}"):  # a search draws such numbers, and the next one may be longer
-                self._widths[name] = max(self._widths.get(name, 0), _DRAWN)
+    def add_run(self, folder: RunFolder) -> Row:
+        """Widen the columns for a run; return the texts that do not change while it is executed."""
+        row = {RUN: str(folder.number)}
+        for axis, value in folder.params.items():
+            if (name := column(axis)) in self._axes:
+                row[name] = concise(value)
+                if not isinstance(value, int | float):
+                    self._texts.add(name)
+                elif row[name] != brief(value):  # a search draws such numbers, and the next one may be longer
+                    self._widen({name: _DRAWN})
+        self._widen(row)
+        return row
+
+    def add_metrics(self, names: Iterable[str]) -> None:
+        """Choose the columns of metrics."""
+        if self._seen.keys() >= set(names):
+            return
+        self._seen |= dict.fromkeys(names)
+        goals = self.goals or filter(None, [default_goal(self._seen)])
+        self._of_goals = [name for goal in goals for name in (f"{KEPT}{goal.metric}", goal.metric)]
+        usual = [name for name in self._seen if name.endswith(("loss", "accuracy")) and " " not in name]
+        names = dict.fromkeys([*self._of_goals, *usual])
+        self._metrics = [name for name in names if name in self._seen and name != DURATION]
+        self._widen(dict.fromkeys(self._metrics, _METRIC))
 
     def lines(self, rows: Sequence[Row], width: int) -> tuple[list[str], list[str], list[str]]:
-        """Return the lines of the headings, one line per row, and the axes that do not fit."""
-        axes = [column(name) for name in self._axes if name != DEVICE]
-        goals, others = self.metrics[: self.num_goals], self.metrics[self.num_goals :]
-        names = [COUNT, RUN, *axes, *[DEVICE] * self.has_device, EPOCH, DURATION, *self.metrics]
-        first = [COUNT, RUN, EPOCH, *axes[:1], *goals, DURATION, *axes[1:_NUM_FIRST_AXES]]
-        widths = self._widths | {name: max(self._widths.get(name, 0), _METRIC) for name in self.metrics}
+        """Return the lines of the headings, one line per row, and the columns that do not fit."""
+        for row in rows:
+            self._widen(row)
+        axes = [*dict.fromkeys([*self._axes, *[DEVICE] * (len(self.devices) > 1)])]
+        names = [COUNT, RUN, *axes, EPOCH, DURATION, *self._metrics]
         drawn, left_out = Table(
             names,
-            [
-                [_padded(cells.get(name, ""), widths.get(name, 0)) for name in names]
-                for cells in map(self._cells, rows)
-            ],
-            right=[name for name in names if name not in (COUNT, DEVICE, *self._texts)],
-            first=[*first, DEVICE, *axes[_NUM_FIRST_AXES:], *others],
+            [[row.get(name, "") for name in names] for row in (self._widest, *rows)],
+            right=set(names) - self._texts,
+            first=[COUNT, RUN, EPOCH, *axes[:1], *self._of_goals, DURATION, *axes],
         ).fitted(width)
         lines = [line.plain for line in drawn]
-        headings = lines[: len(lines) - len(rows)]
-        noted = [_noted(line, row.notes, width) for line, row in zip(lines[len(headings) :], rows, strict=True)]
-        return headings, noted, [name for name in left_out if name not in self.metrics]
+        first = len(lines) - len(rows)
+        return lines[: first - 1], lines[first:], left_out
 
-    def in_words(self, row: Row, width: int) -> str:
-        """Return the row as a line of named values."""
-        parts = [f"{row.cells[COUNT]} run {row.cells[RUN]:>{self._widths.get(RUN, 0)}}"]
-        for name in self._axes:
-            size = self._widths.get(column(name), 0)
-            value = _padded(_value(row.params[name]), size) if name in row.params else ""
-            parts.append(f"{printable(name)}={value}" if value else " " * (len(name) + 1 + size))
-        values = [f"{printable(name)} {steady(value):<{_METRIC}}" for name, value in row.metrics.items()]
-        start, time = " ".join(parts), row.cells.get(DURATION, "")
-        for num_values in range(len(values), -1, -1):
-            line = join([start, *values[:num_values], row.notes[0], time and f"{time:>7}"])
-            if cell_len(line) <= width:
-                return line.rstrip()
-        return join([start, row.notes[-1], time])
-
-    def _cells(self, row: Row) -> dict[str, str]:
-        axes = {column(name): _value(row.params[name]) for name in self._axes if name in row.params}
-        return axes | {name: steady(value) for name, value in row.metrics.items()} | dict(row.cells)
+    def _widen(self, row: Row) -> None:
+        for name, content in row.items():
+            self._widest[name] = max(self._widest.get(name, ""), content, key=cell_len)
 
 
-def lines_below(row: Row, line: str) -> list[str]:
-    """Return the further lines of a row: those whose text its line does not have."""
-    return [f"{_INDENT}{content}" for content in row.below if content and content not in line]
+@dataclass(eq=False)
+class Running:
+    """The progress of a run that is being executed; all times are on the same clock (s)."""
+
+    folder: RunFolder
+    fixed: Row  # the columns that do not change
+    zero: float  # time at which the run duration was 0, which all attempts share
+    heard: float = 0.0  # time of the last message
+    first: int = 1  # the first epoch of this attempt
+    committed: int = 0
+    # the last step; the batch is 0 after an epoch
+    step: BatchProgress = BatchProgress(0, 0)  # noqa: RUF009 - it is immutable
+    metrics: Mapping[str, float] = field(default_factory=dict)  # of the last epoch; the loss may be newer
+
+    def hear(self, news: EpochRecord | BatchProgress, now: float) -> None:
+        """Update the progress by a message."""
+        self.heard, self.first = now, self.first if self.step.epoch else news.epoch
+        if isinstance(news, EpochRecord):
+            self.step, self.committed = self.step._replace(epoch=news.epoch, batch=0), news.epoch
+            self.metrics, self.zero = news.metrics, now - news.metrics.get(DURATION, now - self.zero)
+        else:
+            self.step, self.committed = news, news.epoch - 1
+            self.metrics = self.metrics if news.loss is None else {**self.metrics, "loss": news.loss}
+
+    @property
+    def done(self) -> float:
+        """The fraction of the run that is done; 0 if the number of epochs is unknown."""
+        of_epoch = self.step.batch / (self.step.num_batches or math.inf)
+        return (self.committed + of_epoch) / (self.step.num_epochs or math.inf)
+
+    @property
+    def total(self) -> float | None:
+        """The estimated duration of all epochs (s); None before there is enough progress."""
+        return (self.heard - self.zero) / self.done if self.done > _LEAST_PROGRESS else None
+
+    def row(self, now: float) -> Row:
+        """Return the row of the run while it is executed."""
+        return self.cells("…", self.step.epoch, duration(int(now - self.zero), 0), self.metrics)
+
+    def cells(self, count: str, epoch: int, seconds: str, metrics: Mapping[str, float]) -> Row:
+        """Return the text of all columns."""
+        of = f"/{self.step.num_epochs}" if self.step.num_epochs else ""
+        texts = {name: steady(value) for name, value in metrics.items()}
+        epochs = f"{epoch}{of}" if self.step.epoch else ""
+        return {**texts, **self.fixed, COUNT: count, EPOCH: epochs, DURATION: seconds}
+
+    @property
+    def beginning(self) -> str:
+        """The first epoch of a resumed run."""
+        return f"from epoch {self.first}" if self.first > 1 else ""
+
+    @property
+    def position(self) -> str:
+        """The current step."""
+        of = f"/{self.step.num_batches}" if self.step.num_batches else ""
+        return f"step {self.step.batch}{of}" if self.step.batch else ""
 
 
-def _value(value: Any) -> str:
-    return cell(value) if isinstance(value, float) and math.isfinite(value) else brief(value)
-
-
-def _padded(content: str, width: int) -> str:
-    return content + " " * (width - cell_len(content))
-
-
-def _noted(line: str, notes: Sequence[str], width: int) -> str:
-    for note in notes:
-        if cell_len(noted := f"{line}{GAP}{note}".rstrip()) <= width:
-            return noted
-    end = f"{GAP}{notes[-1]}"
-    return f"{set_cell_size(line, max(width - cell_len(end), 0))}{end}"
+def with_note(line: str, notes: Sequence[str], width: int) -> str:
+    """Return a line with the first note that fits, else with the last one."""
+    lines = [f"{line}{GAP}{note}".rstrip() for note in notes]
+    return next((noted for noted in lines if cell_len(noted) <= width), lines[-1])

@@ -5,7 +5,6 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from runmanager.core.values import text
 from runmanager.tables.cells import duration
 
 Cost = tuple[Mapping[str, Any], float]
@@ -34,8 +33,8 @@ def costs(
 
 def _keys(params: Mapping[str, Any], repeats: Collection[str]) -> list[object]:
     """Return what a run has in common with other runs: the setting, the device, nothing."""
-    setting = tuple((name, text(value)) for name, value in params.items() if name not in repeats)
-    return [setting, text(params.get("device")), None]
+    setting = {name: value for name, value in params.items() if name not in repeats}
+    return [repr(setting), params.get("device"), None]
 
 
 def scheduled(seconds: Sequence[float], num_lanes: int) -> float:

@@ -294,7 +294,7 @@ def test_a_stream_that_also_writes_a_log_shows_and_logs_each_text_once(tee, monk
 
     assert output() == "in a run\nof C\n"
     for shown in (log.getvalue(), capfd.readouterr().out):
-        assert [shown.count(each) for each in ("in a run\n", "of C\n", "1/1 run 1")] == [1, 1, 1]
+        assert [shown.count(each) for each in ("in a run\n", "of C\n", "✓ 1/1")] == [1, 1, 1]
 
 
 def test_a_handler_that_a_run_adds_is_kept_in_later_runs_too_and_a_stream_that_it_sets_stays(monkeypatch):

@@ -138,15 +138,18 @@ def text_of(tmp_path, grid, scores=small, **options):
     return panel_of(str(execute(tmp_path, grid, scores, **options).panel).splitlines())
 
 
-def test_a_file_gets_plain_lines_with_the_names_of_all_values(tmp_path, capsys):
-    execute(tmp_path, SMALL | {"width": [8, 16]}, small, display=True)
+def test_a_file_gets_a_row_of_each_run_with_all_columns(tmp_path, capsys):
+    grid = {f"hyperparameter_{number}": [1, 20] for number in range(2)}
+    execute(tmp_path, grid, lambda run: {f"metric_{number}_loss": run[0] for number in range(9)}, display=True)
 
     out = capsys.readouterr().out
     assert "\x1b" not in out
-    first, second = (line for line in out.splitlines() if "1/4" in line or "2/4" in line)
-    assert first.index("·") == second.index("·")
-    for part in ("run 1", "lr=0.1", "width=8", "val_accuracy 0.18", "val_loss", "loss"):
-        assert part in first
+    begin, *rows = [line for line in out.splitlines() if "epoch  " in line or "/4 " in line]
+    heads = ["run", *grid, "epoch", "run", "duration", *(f"metric_{number}_loss" for number in range(9))]
+    assert begin.split() == heads
+    assert rows[0].split()[:5] == ["✓", "1/4", "1", "1", "1"]
+    assert len(rows) == 4
+    assert {len(row) for row in rows} == {len(begin)}
 
 
 @pytest.mark.parametrize("is_live", [True, False])

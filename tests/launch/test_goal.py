@@ -80,8 +80,10 @@ def test_a_later_start_keeps_the_goal_or_replaces_it_and_says_so(tmp_path, capsy
 def test_each_run_shows_the_metric_that_decides_first(tmp_path, capsys):
     start(tmp_path, {"lr": [0.1]}, goal="max:reward", display=None)
 
-    line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("✓"))
-    assert line.split(" · ")[:4] == ["✓ 1/1 run 1", "reward 10    ", "loss 0.1111", "policy_loss -0.1000"]
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    row = next(index for index, words in enumerate(lines) if words[0] == "✓")
+    assert lines[row - 1][-3:] == ["reward", "loss", "policy_loss"]
+    assert lines[row][-3:] == ["10", "0.1111", "-0.1000"]
 
 
 @pytest.mark.slow
