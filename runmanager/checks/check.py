@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 
 import torch
 
-from runmanager.core import files
 from runmanager.core.contracts import Report, RunListener, Signals
 from runmanager.core.epoch import OpenEpoch
 from runmanager.core.evaluate import OpenEvaluation
@@ -76,7 +75,7 @@ def try_settings(loop: Loop, task: CheckTask) -> tuple[list[tuple[Run, Outcome]]
     display.show_start(words)
     executor.num_lanes(settings)
     ended: list[tuple[Run, Outcome]] = []
-    with _experiment_folder(path), task.temporary_folder() as folder, loop.signals.at_once():
+    with task.temporary_folder() as folder, loop.signals.at_once():
         execution = executor.execute(deque(settings), replace(task, folder=folder), Stopping(loop.signals))
         with contextlib.closing(execution) as outcomes:
             for pair in outcomes:
@@ -104,19 +103,6 @@ def settings_of(runs: Sequence[Run], repeats: Sequence[str]) -> list[Run]:
         setting = frozenset((name, key_of(value)) for name, value in values if name not in repeats)
         settings.setdefault(setting, run)
     return [*settings.values()]
-
-
-@contextlib.contextmanager
-def _experiment_folder(path: Path) -> Iterator[None]:
-    """Create a missing experiment folder, which executors expect; remove the folder after the block."""
-    missing = [folder for folder in (path, path.parent) if not folder.exists()]
-    files.make_folder(path)
-    try:
-        yield
-    finally:
-        for folder in missing:
-            with contextlib.suppress(OSError):  # the error if the folder is not empty
-                folder.rmdir()
 
 
 @dataclass(frozen=True)

@@ -346,7 +346,7 @@ class Executor(ABC):
         Args:
             train: The user's function, which the task calls.
             folder: The experiment's folder. The folder is created before runs are executed, but possibly after
-                this call.
+                this call, and not for a `check`.
 
         Raises:
             GridError: The function cannot be sent; the message has the reason.

@@ -2,7 +2,6 @@ import os
 import random
 import re
 import tempfile
-from collections import deque
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
-from runmanager import InlineExecutor, RunBuilder, fit, main, run_grid
+from runmanager import RunBuilder, fit, main, run_grid
 from runmanager.core.outcome import Status
 from runmanager.errors import GridError
 from tests.accelerators import Machine, fail_kernels, installed
@@ -275,20 +274,3 @@ def test_a_script_has_the_flag_and_exits_with_2(tmp_path, capsys):
     assert code == 2
     assert "shapes cannot be multiplied" in capsys.readouterr().err
     assert list(Path(tmp_path).iterdir()) == []
-
-
-def test_an_executor_finds_the_folder_that_it_expects(tmp_path):
-    seen: deque[bool] = deque()
-
-    class Looking(InlineExecutor):
-        def prepare(self, train, folder):
-            super().prepare(train, folder)
-            self.folder = folder
-
-        def execute(self, runs, task, watch):
-            seen.append(self.folder.is_dir())
-            yield from super().execute(runs, task, watch)
-
-    problems_of(tmp_path, {"loop": [_refuse], "seed": [1]}, executor=Looking())
-
-    assert list(seen) == [True]
