@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Any
 
-from runmanager.core.provenance import digest_of_file, files_digest, joined_digest, versions
+from runmanager.core.provenance import digest_of_file, files_digest, versions
 from runmanager.core.run import Run
 from runmanager.core.state import RunResult
 from runmanager.core.task import Fingerprint
@@ -27,7 +27,7 @@ from runmanager.core.values import full_name, key_of, plain
 from runmanager.tables.loading import results_digest
 from runmanager.user_code import is_users_file
 
-_MOST_NESTED = 100
+_MOST_NESTED, _IN_OBJECT = 200, 4  # an object counts as that many lists
 _MOST_ITEMS = 50  # maximum number of items that are compared under names of their own
 _MOST_TEXT = 1000  # maximum number of characters of a value in another one
 _MOST_SHOWN = 80  # maximum number of shown characters of a value
@@ -68,11 +68,11 @@ _BY_RUNS: dict[tuple[str, str], tuple[str | None, str]] = {}
 
 def fingerprint(train: Callable[..., Any], data: Any = None, runs: Sequence[Run] = ()) -> Fingerprint:
     """Compute the fingerprint of a training function, of its data, and of the hyperparameters of runs."""
+    kinds: dict[str, Mapping[str, str]] = {}
     of_data = Reached()
     if data is not None:
-        of_data.texts = _files_of(data)
         of_data.is_data, of_data.most_objects = True, sys.maxsize
-        of_data.reach("data", data)
+        kinds["data"] = {"data": of_data.reach("data", data).digest()}
     reached = Reached(set() if of_data.named else {*of_data.texts}).reach("train", train)
     hyperparameters: dict[str, str] = {}
     for kind in {type(vars(run)["config"]) for run in runs if "config" in vars(run)}:
@@ -88,7 +88,7 @@ def fingerprint(train: Callable[..., Any], data: Any = None, runs: Sequence[Run]
         before, left = _BY_RUNS.get((train.__module__, name), (text, text))
         if (value := before if text == left else text) is not None:
             values[name] = value
-    kinds: dict[str, Mapping[str, str]] = {
+    return kinds | {
         "code": reached.code,
         "statements": reached.statements,
         "values": values,
@@ -98,7 +98,6 @@ def fingerprint(train: Callable[..., Any], data: Any = None, runs: Sequence[Run]
         "named": {**of_data.named, **reached.named},
         "versions": versions(),
     }
-    return kinds if data is None else {**kinds, "data": {"data": of_data.digest()}}
 
 
 def note_changes_by_runs(train: Callable[..., Any], before: Fingerprint) -> None:
@@ -161,27 +160,19 @@ class Source:
                     definitions.setdefault(key, []).append(node)
         return definitions
 
-    @functools.cached_property
-    def outline(self) -> list[Any]:
-        """The definitions before a grid, and the statements that call functions or set attributes of others."""
-        outline = []
-        for node in _before_grid(self.body):
-            is_effect = isinstance(node, _DEFINITIONS)
-            for name, part in _assigned(node):
-                first = self.bindings.get(name, [(node,)])[0][0]
-                # what has a value, and no statement that assigns it, is imported
-                is_imported = name in self.values and (name, "") not in _assigned(first)
-                if part and name != "print":
-                    is_effect |= is_imported or isinstance(first, (*_DEFINITIONS, ast.Expr))
-            outline += [node] if is_effect else []
-        return outline
+    def is_effect(self, node: ast.stmt) -> bool:
+        """Whether a statement calls functions, or sets attributes of what it does not make."""
+        for name, part in _assigned(node):
+            first = self.bindings.get(name, [(node,)])[0][0]
+            # what has a value, and no statement that assigns it, is imported
+            is_imported = name in self.values and (name, "") not in _assigned(first)
+            if part and name != "print" and (is_imported or isinstance(first, (*_DEFINITIONS, ast.Expr))):
+                return True
+        return False
 
 
 Home = tuple[str, Source]
 """The name to which a value is assigned, and the statements that do so."""
-
-Texts = dict[int, tuple[str, set[str]]]
-"""The id of a value -> its content, and the reasons why parts of it are not compared."""
 
 
 @dataclass(eq=False)
@@ -200,7 +191,8 @@ class Reached:
     values: dict[str, str] = field(default_factory=dict)
     source: dict[str, str] = field(default_factory=dict)
     named: dict[str, str] = field(default_factory=dict)  # what is not compared -> why
-    texts: Texts = field(default_factory=dict)
+    # id of a value -> its content, and the reasons why parts of it are not compared
+    texts: dict[int, tuple[str, set[str]]] = field(default_factory=dict)
     blind: set[str] = field(default_factory=set)  # reasons why parts of the present value are not compared
     _alive: list[Any] = field(default_factory=list)  # objects whose ids must not be used again
     _waiting: list[Any] = field(default_factory=list)
@@ -235,7 +227,7 @@ class Reached:
         self.seen.add(key)
         self._alive.append(value)
         (root, source), self.blind = home or ("", _NOWHERE), set()
-        fresh, items = source.fresh(root), _items(value)
+        fresh, items = source.fresh(root), {} if self.is_data else _items(value)
         items = self._lasting(type(value), items) if items else items
         is_partly = bool(self.blind)
         if not items or "" in fresh:
@@ -362,7 +354,7 @@ class Reached:
         if kind in _PLAIN:
             return repr(value)
         if isinstance(value, PurePath):
-            return str(value)
+            return _files_of(value) if self.is_data and depth < _IN_OBJECT else str(value)
         if full_name(kind) == "torch.device":
             return "device"  # any
         if hasattr(kind, "untyped_storage") or hasattr(kind, "__array_interface__"):
@@ -379,7 +371,7 @@ class Reached:
                 content = [*part] if hasattr(type(part), "__next__") else part
                 if type(part) is dict:
                     content = self._lasting(kind, part)
-                texts.append(self.text(content, depth))
+                texts.append(self.text(content, depth + _IN_OBJECT))
             # of an object of a library, a lock hides the rest
             if self.blind - {"weights", "size", _CLOCKS} and not scope_of(kind):
                 raise TypeError
@@ -401,7 +393,7 @@ class Reached:
     def _array(self, value: Any, depth: int) -> str:
         kind = f"{type(value).__name__}({value.dtype}, {list(value.shape)}"
         is_tensor = hasattr(value, "untyped_storage")
-        if getattr(value, "requires_grad", False) and not self.is_data:
+        if getattr(value, "requires_grad", False) and not (self.is_data or self.is_exact):
             self.blind.add("weights")  # random, and changed by training
             return f"{kind})"
         if not is_tensor and value.dtype.hasobject:
@@ -495,28 +487,27 @@ def _rest_of_files(reached: Reached) -> dict[str, str]:
     for source in filter(None, map(scope_of, [*sys.modules.values()])):
         module = source.values["__name__"]
         effects = []
-        for node in source.outline:
-            if not isinstance(node, _DEFINITIONS):
+        for node in _before_grid(source.body):
+            if isinstance(node, _DEFINITIONS):
+                if unparsed(node) not in texts:
+                    rest[f"{node.name} in {module}"] = short_hash(unparsed(node))
+            elif source.is_effect(node):
                 effects.append(node)
-            elif unparsed(node) not in texts:
-                rest[f"{node.name} in {module}"] = short_hash(unparsed(node))
-        if effects:
-            part = reached.branch()
-            part.read_source(part.statements, "", effects, source)
-            rest[f"statements of {module}"] = part.reach("", None).digest()
+        part = reached.branch()
+        part.read_source(part.statements, "", effects, source)
+        rest[f"statements of {module}"] = part.reach("", None).digest()
     return rest
 
 
 def _before_grid(body: Iterable[ast.AST]) -> Iterator[ast.stmt]:
     """Yield the statements before one that starts a grid, also inside a function that does so."""
     for node in _simple(body):
-        is_start = _STARTS.search(unparsed(node))
-        if is_start and isinstance(node, _DEFINITIONS):
-            yield from _before_grid(node.body)
-        elif is_start:
-            return
-        else:
+        if not _STARTS.search(unparsed(node)):
             yield node
+        elif isinstance(node, _DEFINITIONS):
+            yield from _before_grid(node.body)
+        else:
+            return
 
 
 def _homes_of_values() -> dict[int, Home]:
@@ -608,28 +599,20 @@ def _add(texts: dict[str, str], name: str, text: str) -> None:
     texts[name] = text
 
 
-def _files_of(data: Any) -> Texts:
-    """Return the content of the files of paths, also of those in lists and mappings, by the paths' ids."""
-    if isinstance(data, PurePath):
-        files = [path for path in (Path(data), *Path(data).rglob("*")) if path.is_file()]
-        texts = sorted(f"{path.relative_to(data)} {digest_of_file(path)}" for path in files)
-        return {id(data): (joined_digest(texts), set())}
-    contents: Texts = {}
-    if type(data) in _BRACKETS:
-        for item in data.values() if type(data) is dict else data:
-            contents |= _files_of(item)
-    return contents
+def _files_of(path: PurePath) -> str:
+    """Return the names and digests of the file of a path, or of the files in its folder."""
+    files = [file for file in (Path(path), *Path(path).rglob("*")) if file.is_file()]
+    return repr(sorted(f"{file.relative_to(path)} {digest_of_file(file)}" for file in files))
 
 
 def changes_since(
-    run: RunResult, now: Fingerprint, *, is_strict: bool = False, of_results: dict[Path, str] | None = None
+    run: RunResult, now: Fingerprint, of_results: dict[Path, str], *, is_strict: bool = False
 ) -> list[str]:
     """Return the changes since a run began, of what it loaded, of code, data and versions.
 
     If strict, code that `train` does not reach counts, too. `of_results` collects the digests of results.
     """
     changes: list[str] = []
-    of_results = {} if of_results is None else of_results
     for path, digests in sorted(run.loaded.items()):
         folder = (run.folder.path.parent.parent / path).resolve()
         results, _, weights = digests.partition(" ")

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from runmanager.checks.changed import Reached, Texts, short_hash
+from runmanager.checks.changed import Reached, short_hash
 from runmanager.checks.check import CheckTask, ShortEpoch, ShortRun, shortened
 from runmanager.checks.unsaved import is_of_user
 from runmanager.core import checkpoint
@@ -247,29 +247,26 @@ class Observer(ShortRun):
             compared["the random states"] = torch_devices.random_states(opened.device)
             compared |= {f"state of {name}": checkpoint.state_of(name, part) for name, part in parts.items()}
         # what has a state is compared by it, not again in what holds it
-        texts: Texts = {id(part): ("", set()) for part in parts.values() if hasattr(part, "state_dict")}
+        with_state: dict[int, tuple[str, set[str]]] = {
+            id(part): ("", set()) for part in parts.values() if hasattr(part, "state_dict")
+        }
         contents: list[tuple[str, Any]] = []
         for name, value in _variables().items():
+            kind_of_value = type(value)
+            if kind_of_value.__module__.startswith("runmanager."):
+                continue
             with suppress(Exception):  # the object's own methods raise whatever they like
-                kind_of_value = value if isinstance(value, type) else type(value)
-                if kind_of_value.__module__.startswith("runmanager."):
-                    continue
                 attributes = getattr(value, "__dict__", {}) if is_of_user(kind_of_value) else {}
                 # a loader saves its own state
-                if (
-                    hasattr(value, "state_dict")
-                    and not isinstance(value, type)
-                    and not hasattr(value, "dataset")
-                ):
+                if hasattr(value, "state_dict") and not hasattr(value, "dataset"):
                     contents.append((name, value.state_dict()))
-                    if id(value) not in texts:
-                        texts[id(value)] = "", set()
-                        compared |= {f"state of {name}": contents[-1][1]} if kind == "end" else {}
+                    if kind == "end" and id(value) not in with_state:
+                        compared[f"state of {name}"] = contents[-1][1]
                 elif not attributes:
                     contents.append((name, value))
-                contents += [(f"{name}.{key}", item) for key, item in attributes.items() if key[:2] != "__"]
-        reached = Reached(texts=texts)
-        reached.is_data = reached.is_exact = True
+                contents += [(f"{name}.{key}", item) for key, item in attributes.items()]
+        reached = Reached(texts=with_state)
+        reached.is_exact = True
         reached.most_bytes, reached.most_objects = _MOST_BYTES, _MOST_OBJECTS
         digests = {name: short_hash(reached.text(value)) for name, value in [*compared.items(), *contents]}
         self.write({"point": (kind, epoch, step), "digests": digests})

@@ -113,10 +113,8 @@ class Unsaved:
 
 def _state_of(value: Any) -> tuple[int, Any] | None:
     """Return the seed or identity, and the state, of a generator or an iterator; None for other objects."""
-    if isinstance(value, torch.Generator):
-        return value.initial_seed(), value.get_state().tolist()
-    if isinstance(value, (np.random.Generator, np.random.RandomState, random.Random)):
-        return 0, str(getattr(value, "bit_generator", value).__getstate__())
+    if isinstance(value, (torch.Generator, np.random.Generator, np.random.RandomState, random.Random)):
+        return getattr(value, "initial_seed", int)(), Reached().text(value)
     # those of libraries are loops of ours, blocks of `with`, or progress bars
     is_users = isinstance(value, GeneratorType) and is_users_file(value.gi_code.co_filename)
     if is_users or isinstance(value, (_BaseDataLoaderIter, cycle)):

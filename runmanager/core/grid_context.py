@@ -56,7 +56,7 @@ class GridContext:
 
     def is_changed(self, earlier: RunResult) -> bool:
         """Whether code, data, versions or loaded files have changed since a run began."""
-        return bool(self.changes_since(earlier))
+        return bool(self.changes_since(earlier, of_results={}))
 
     def starts_over(self, earlier: RunResult) -> bool:
         """Whether a run is executed from its first epoch, even if it has a checkpoint."""

@@ -8,4 +8,4 @@ from runmanager.checks.changed import changes_since
 
 def fingerprint_changes(before, now):
     run: Any = SimpleNamespace(loaded={}, start={"fingerprint": before})
-    return changes_since(run, now)
+    return changes_since(run, now, {})

@@ -107,7 +107,7 @@ def test_a_root_that_was_moved_has_the_same_weights(root, tmp_path):
     result = read_run(folder)
 
     assert list(result.loaded) == [f"pretrain/{path.name}" for path in (moved / "pretrain").glob("001*")]
-    assert changes_since(result, {}) == []
+    assert changes_since(result, {}, {}) == []
 
 
 @pytest.mark.slow(everywhere=True)
