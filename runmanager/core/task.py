@@ -75,8 +75,7 @@ class RunTask:
         listeners = [*self.context.listeners]
         if self.users and ranks.is_main():
             listeners.append(UserListeners(self.users, copy_of(run), self.context.rule))
-        of_grid = self.context.fingerprint
-        fingerprint = _fingerprint_of(run, of_grid) if of_grid.get("hyperparameters") else of_grid
+        fingerprint = _fingerprint_of(run, self.context.fingerprint)
         folder, num_threads = ranks.from_main(lambda: self._open(run))
         context = replace(
             self.context, run=run, folder=folder, report=report, listeners=listeners, fingerprint=fingerprint
@@ -170,7 +169,7 @@ class RunTask:
 def _fingerprint_of(run: Run, of_grid: Fingerprint) -> Fingerprint:
     """Return the fingerprint of one run, for which no hyperparameters of other runs count."""
     keys = {key_of(value) for value in run}
-    parts = {key: text for key, text in of_grid["hyperparameters"].items() if key in keys}
+    parts = {key: text for key, text in of_grid.get("hyperparameters", {}).items() if key in keys}
     return {**of_grid, "hyperparameters": parts}
 
 
