@@ -34,8 +34,8 @@ class Commands(TyperGroup):
     """The group of all commands; user errors become a line on standard error and an exit code."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Return the options; those for shell completion come last."""
-        return sorted(_without_types(super().get_params(ctx)), key=lambda option: "completion" in option.name)
+        """Return the options, without the types of flags."""
+        return _without_types(super().get_params(ctx))
 
     def invoke(self, ctx: Any) -> Any:
         """Execute a command."""

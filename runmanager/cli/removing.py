@@ -7,8 +7,6 @@ import typer
 from runmanager.cli.common import SOME_WRONG, find_target, say
 from runmanager.core.wording import counted, listed
 
-_MOST_NAMED = 8  # maximum number of files named in a message
-
 
 def rm_command(targets: list[Path], *, yes: bool = False) -> None:
     """Remove runs or experiments.
@@ -46,7 +44,7 @@ def rm_command(targets: list[Path], *, yes: bool = False) -> None:
         ours, kept = (removal.look if path in runs else removal.look_at_experiment)(path)
         number = "" if path in runs else f"{counted(len(read_runs(path)), 'run')}, "
         size = decimal(sum(file.lstat().st_size for file in ours))
-        others = f"; not removed: {listed([file.name for file in kept], _MOST_NAMED)}" if kept else ""
+        others = f"; not removed: {listed(file.name for file in kept)}" if kept else ""
         say(f"{path}: {number}{counted(len(ours), 'file')}, {size}{others}")
     counts = [(len(experiments), "experiment"), (len(runs), "run")]
     what = " and ".join(counted(count, word) for count, word in counts if count)

@@ -22,14 +22,7 @@ _FILLED = ("loss", "accuracy")  # a trainer's metric with one of these names fil
 
 
 class TrainedRun:
-    """The open run of a manager, for the callbacks of a trainer.
-
-    Args:
-        manager: A manager with an open run, as in ``with manager.run(run):``.
-
-    Raises:
-        LifecycleError: No run is open.
-    """
+    """The open run of a manager, for the callbacks of a trainer."""
 
     def __init__(self, manager: RunManager) -> None:
         self.manager = manager
@@ -52,17 +45,7 @@ class TrainedRun:
         return self.opened.context.epoch_type.most_steps
 
     def resume_trainer(self, saved: Mapping[int, Path]) -> Path | None:
-        """Resume the run after the trainer's last checkpoint.
-
-        Args:
-            saved: Number of an epoch -> the trainer's checkpoint at its end.
-
-        Returns:
-            The checkpoint of the last committed epoch that has one, None if the run starts at its first epoch.
-
-        Raises:
-            LifecycleError: An epoch has begun already.
-        """
+        """Resume after the last committed epoch that has a checkpoint in `saved`, and return the checkpoint."""
         opened = self.opened
 
         def last(committed: int) -> int:
@@ -88,11 +71,7 @@ class TrainedRun:
         inexact: str = "",
         save_epoch: Callable[[int], None] = lambda _: None,
     ) -> None:
-        """Check that a trainer that starts after an epoch resumes at the run's epoch; `step` is what to write.
-
-        Raises:
-            LifecycleError: The trainer continues after another epoch.
-        """
+        """Check that a trainer starts after the run's epoch; `step` is what to write otherwise."""
         opened, state = self.opened, self.opened.state
         if after != opened.number:
             rule = f"the trainer continues after epoch {after}, the run after epoch {opened.number}"
