@@ -43,10 +43,7 @@ NO_LEAD = Lead(0, math.nan, math.nan, math.nan, math.nan, 1.0, math.inf)
 
 
 class Contest:
-    """The best of several rivals, and its leads over the others.
-
-    The rivals are the settings of a ranking, or the values of an axis in otherwise equal settings.
-    """
+    """The best of several rivals, and its leads over the others."""
 
     def __init__(
         self,
@@ -183,11 +180,7 @@ def plain_means(scores: Iterable[Numbers]) -> list[float]:
 
 
 def rule_of(runs: pd.DataFrame, metric: str, repeats: Collection[str]) -> Rule:
-    """Return the rule of ``run_grid(decide=...)``; if the experiments have different rules, the default rule.
-
-    The margin is in units of the goal's metric, so the rule for another metric has no margin. A rule does not
-    compare the values of repeat axes.
-    """
+    """Return the rule of ``run_grid(decide=...)``, without a margin for another metric."""
     rules = set(msgspec.convert([*of_experiments(runs, RULES).values()], list[Rule]))
     rule, goal = rules.pop() if len(rules) == 1 else Rule(), goal_named(runs)
     if goal is None or goal.metric.removeprefix(KEPT) != metric.removeprefix(KEPT):

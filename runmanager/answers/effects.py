@@ -124,10 +124,7 @@ def _half_interval(settings: pd.DataFrame) -> float:
 
 
 def changes(runs: pd.DataFrame, ranking: Ranking) -> dict[str, float]:
-    """Return the mean absolute change of the goal with each hyperparameter that varies, the largest first.
-
-    Settings are compared that differ in this hyperparameter alone; without such settings the change is NaN.
-    """
+    """Return the mean absolute change of the goal with each hyperparameter that varies, the largest first."""
     table = runs.iloc[[setting.rows[0] for setting in ranking.settings]]
     means = pd.Series([setting.mean for setting in ranking.settings], dtype=float)
     sizes = {}

@@ -237,10 +237,7 @@ class Ranking:
         return aligned([each.mean for each in self.settings])[self.settings.index(setting)]
 
     def intervals(self, settings: Sequence[Setting]) -> list[str]:
-        """Return the 95 % interval of each setting's mean as text, "" without a spread.
-
-        The interval of an accuracy ends between 0 and 1.
-        """
+        """Return the 95 % interval of each setting's mean as text, "" without a spread."""
         pairs = [(each.statistics[0]["low"], each.statistics[0]["high"]) for each in settings]
         is_share = self.goal.metric.endswith(("accuracy", "acc"))
         if is_share and not any(low > 1 or high < 0 for low, high in pairs):  # no percentages

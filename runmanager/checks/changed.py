@@ -608,10 +608,7 @@ def _files_of(path: PurePath) -> str:
 def changes_since(
     run: RunResult, now: Fingerprint, of_results: dict[Path, str], *, is_strict: bool = False
 ) -> list[str]:
-    """Return the changes since a run began, of what it loaded, of code, data and versions.
-
-    If strict, code that `train` does not reach counts, too. `of_results` collects the digests of results.
-    """
+    """Return the changes since a run began, of what it loaded, of code, data and versions."""
     changes: list[str] = []
     for path, digests in sorted(run.loaded.items()):
         folder = (run.folder.path.parent.parent / path).resolve()

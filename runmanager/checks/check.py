@@ -32,10 +32,7 @@ from runmanager.tables.cells import duration
 
 @dataclass(frozen=True)
 class CheckTask:
-    """Checks one run in the calling process, in a temporary folder.
-
-    The error of a completed outcome is a sentence to print.
-    """
+    """Checks one run in the calling process, in a temporary folder."""
 
     task: RunTask  # the grid's task
     folder: str = ""  # parent of the temporary folders on this machine; leftovers of dead processes are removed

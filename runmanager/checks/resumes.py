@@ -71,10 +71,7 @@ class Trace:
 
 @dataclass(frozen=True)
 class ResumeTask(CheckTask):
-    """Checks that one run resumes, in fresh processes and a temporary folder.
-
-    Under torchrun, each rank executes its part of the run in a fresh process, and all have the same outcome.
-    """
+    """Checks that one run resumes, in fresh processes and a temporary folder."""
 
     done = "killed after and inside an epoch, they resume with the same state, inputs and metrics"
 

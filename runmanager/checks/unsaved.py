@@ -30,15 +30,7 @@ _MOST, _MOST_ITEMS, _MOST_NUMBERS = 10_000, 64, 2**20
 
 
 class Unsaved:
-    """Notices what changes while a loop trains, and would start over on resume.
-
-    These are random generators and iterators that the function reaches that calls this package, and numbers in
-    its loaders, samplers and data sets.
-
-    Args:
-        loader: The loader of the run.
-        saved: The parts of the checkpoint.
-    """
+    """Notices what changes while a loop trains, and would start over on resume."""
 
     def __init__(self, loader: Any, saved: Iterable[Any]) -> None:
         self._by_workers = ""
@@ -54,10 +46,7 @@ class Unsaved:
         self._before |= {key: state for key, state in self._states().items() if key[1]}
 
     def reason(self, *, is_inside: bool) -> str:
-        """Return the reason why a run that is resumed now may differ, "" if there is none.
-
-        Inside an epoch, numbers do not count, as the loader's state is saved.
-        """
+        """Return the reason why a run that is resumed now may differ, "" if there is none."""
         now, sentences = self._states(), [self._by_workers]
         names = [
             key[0].rpartition("__.")[2]  # without the method that reaches it
@@ -93,10 +82,7 @@ class Unsaved:
                         yield name, value
 
     def _states(self) -> dict[tuple[str, bool, Any], Any]:
-        """Return the states of generators and iterators, and the numbers in loaders.
-
-        The keys are a name, whether it is a number, and its identity or a generator's seed.
-        """
+        """Return the states of generators and iterators, and the numbers in loaders."""
         states: dict[tuple[str, bool, Any], Any] = {}
         for name, value in self._watched:
             with suppress(Exception):  # of the objects of users

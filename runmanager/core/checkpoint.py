@@ -108,10 +108,7 @@ class ResumeState:
             )
 
     def restore(self, committed: Sequence[EpochRecord], problems: list[str]) -> list[EpochRecord]:
-        """Restore every part to its state after the last saved epoch; rank 0 reads the state for all ranks.
-
-        Returns the records of the restored epochs; appends a sentence for each problem to `problems`.
-        """
+        """Restore every part to its state after the last saved epoch; rank 0 reads the state for all ranks."""
         if not self.is_saved:
             return []
         records, saved = ranks.from_main(lambda: self._read(committed, problems))

@@ -24,15 +24,7 @@ _begun: set[tuple[int, str, int]] = set()
 
 
 class OpenEpoch:
-    """The measurements between `begin_epoch` and `end_epoch`.
-
-    Only the begin and the end of the epoch wait for the device.
-
-    Args:
-        params: The run's hyperparameters; a metric cannot have such a name.
-        on_step: Called at each batch.
-        measure: The user's function that counts the samples of a batch, None by default.
-    """
+    """The measurements between `begin_epoch` and `end_epoch`."""
 
     most_steps: int | None = None
     """The maximum number of batches of an epoch when a run is only checked."""

@@ -69,14 +69,7 @@ class Evaluation(_Means):
 
 
 class OpenEvaluation:
-    """An evaluation in progress; no method except `read` waits for the device.
-
-    Args:
-        name: The prefix of the evaluation's columns.
-        on_batch: Called at each batch.
-        measure: The user's function that counts the samples of a batch, None by default.
-        params: The run's hyperparameters; a column cannot have such a name.
-    """
+    """An evaluation in progress; no method except `read` waits for the device."""
 
     result: Evaluation  # the means of an ended evaluation
 
@@ -136,11 +129,7 @@ class OpenEvaluation:
         metrics: Any = None,
         counts: Counts | None = None,
     ) -> None:
-        """Apply a network to all batches; the caller reads the result with `read`.
-
-        If targets are classes, `counts` counts the predictions per class. The other arguments are the arguments
-        of `RunManager.evaluate`.
-        """
+        """Apply a network to all batches; the caller reads the result with `read`."""
         metrics = self._ready(metrics)
         for batch in self.batches():
             if step:

@@ -149,12 +149,7 @@ def _in_words(value: Goal | Rule | str | Sequence[str]) -> str:
 
 
 class KeptTrial(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A stored trial of a run, with the run's hyperparameters.
-
-    Attributes:
-        number: The trial's number, unique in the experiment.
-        attributes: The sampler's attributes of the trial.
-    """
+    """A stored trial of a run, with the run's hyperparameters."""
 
     number: Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]
     attributes: Mapping[str, Any] = {}

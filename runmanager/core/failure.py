@@ -32,10 +32,7 @@ _MOST_CHARACTERS = 2_000  # of a message; some have megabytes
 def failure_of(
     error: BaseException, device: torch.device | str = "cpu", epoch: int = 0, step: int = 0
 ) -> tuple[Status, str]:
-    """Return the status of a run that raised an exception: out of memory, killed, or failed; and the cause.
-
-    The cause is one sentence with the epoch, the step, and the line of user code.
-    """
+    """Return the status of a run that raised an exception: out of memory, killed, or failed; and the cause."""
     short = broken = None  # the first error of memory in the chain, and the first one of a device
     reason, is_stopped = "", False
     for link in reversed(_chain(error)):

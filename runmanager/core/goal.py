@@ -193,10 +193,7 @@ def x_value(record: EpochRecord, x_axis: str | None) -> int | None:
 def seen(
     x_axis: str | None, earlier: Iterable[EpochRecord], num_steps: int, num_samples: float
 ) -> dict[str, float]:
-    """Return the column of steps or samples seen, if the x-axis is one of these.
-
-    The samples of an earlier epoch without the column follow from its throughput.
-    """
+    """Return the column of steps or samples seen, if the x-axis is one of these."""
     if x_axis == "steps":
         return {_SEEN[x_axis]: float(num_steps + sum(record.steps for record in earlier))}
     if x_axis != "samples":

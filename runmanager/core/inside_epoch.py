@@ -26,24 +26,7 @@ _ADVICE = "use TensorLoader or torchdata's StatefulDataLoader"
 
 
 class InsideEpoch:
-    """Commits the state of a run inside its epochs, and resumes a run inside an epoch.
-
-    The state after a batch of `RunManager.batches` has the parts and their gradients, the random states, the
-    state of the loader and the epoch's partial metrics. On resume, the code before the loop over the batches
-    is executed again; then the state is restored, before the next batch.
-
-    Args:
-        run: The `OpenRun`.
-        interval: The interval between commits; without an interval, runs are resumed, but nothing is saved.
-        records: The records of the completed epochs.
-        problems: Receives sentences about states that cannot be resumed.
-
-    Attributes:
-        position: Where the next epoch resumes, None if it begins at its first batch.
-
-    Raises:
-        CheckpointError: The saved state has other parts.
-    """
+    """Commits the state of a run inside its epochs, and resumes a run inside an epoch."""
 
     def __init__(
         self,

@@ -116,19 +116,7 @@ class Attempt:
 
 
 class Journal(AppendFile):
-    """The journal of one attempt, open for appending; each method returns when its line is on disk.
-
-    Args:
-        folder: The folder of the run.
-        attempt: The number of the attempt; the next free number, if another process has begun this attempt.
-        details: Further facts of the first line.
-
-    Attributes:
-        facts: The facts of the first line.
-
-    Raises:
-        StorageError: A line could not be written; earlier lines are intact.
-    """
+    """The journal of one attempt, open for appending; each method returns when its line is on disk."""
 
     def __init__(self, folder: Path, attempt: int, details: Mapping[str, Any]) -> None:
         self._noted: dict[str, str] = {}  # what the last lines say of loaded runs
@@ -216,13 +204,7 @@ def to_line(content: Mapping[str, Any]) -> bytes:
 
 
 def end_abandoned_attempt(folder: Path, outcome: Outcome, details: Mapping[str, Any]) -> None:
-    """Commit the outcome of an attempt whose process has ended, in a new journal if the attempt has no journal.
-
-    `details` are facts for the first line of a new journal.
-
-    Raises:
-        StorageError: The outcome could not be committed.
-    """
+    """Commit the outcome of an attempt whose process has ended, in a new journal if it has none."""
     number, path = max(files.journals_by_attempt(folder).items(), default=(0, ""))
     with files.explained(folder):
         last = read_attempt(path) if number else Attempt()
@@ -235,12 +217,7 @@ def end_abandoned_attempt(folder: Path, outcome: Outcome, details: Mapping[str, 
 
 
 def read_attempt(path: str | Path, take: Callable[[Attempt, bytes], None] | None = None) -> Attempt:
-    """Read a journal, complete or still growing; its content never raises an error.
-
-    Args:
-        path: The file.
-        take: Called with each intact line of a file of other lines; it raises one of `DAMAGED`.
-    """
+    """Read a journal, complete or still growing; its content never raises an error."""
     attempt = Attempt(str(path))
     with files.opened(path) as (file, state):
         attempt.version = state.st_ino, state.st_size, state.st_mtime_ns

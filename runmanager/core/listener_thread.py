@@ -28,12 +28,7 @@ class _Event(NamedTuple):
 
 
 class ListenerThread(Listener):
-    """Passes the events of all runs to a user's listener, which can neither end nor slow down a grid.
-
-    Args:
-        listener: The user's listener.
-        say: Prints a line.
-    """
+    """Passes the events of all runs to a user's listener, which can neither end nor slow down a grid."""
 
     def __init__(self, listener: Listener, say: Callable[[str], None]) -> None:
         self.may_stop = listener.may_stop

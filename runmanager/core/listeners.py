@@ -23,16 +23,7 @@ _warned_of: "WeakValueDictionary[int, Listener]" = WeakValueDictionary()
 
 
 class UserListeners(RunListener):
-    """The listeners of a user: their exceptions are reported once, and they cannot change numbers.
-
-    Random states, and modes and buffers of the network, are restored. The time of the listeners is part of no
-    duration.
-
-    Args:
-        listeners: The listeners in this process.
-        run: A copy of the run for the listeners; reading the copy does not count as reading by `train`.
-        rule: The rule to record for runs that the listeners stop.
-    """
+    """The listeners of a user: their exceptions are reported once, and they cannot change numbers."""
 
     def __init__(self, listeners: Sequence[Listener], run: Any, rule: str) -> None:
         self._listeners, self._run, self.rule = listeners, run, rule

@@ -191,10 +191,7 @@ class TensorLoader(DataLoader[Batch]):
 
 
 class _BatchesOf(BatchSampler):
-    """Yield the indices of each batch after the first `after` ones: arrays, or tensors on the images' device.
-
-    Workers get arrays, as each tensor that is sent to a process takes a file descriptor.
-    """
+    """Yield the indices of each batch after the first `after` ones: arrays, or tensors on the device."""
 
     after = 0
 

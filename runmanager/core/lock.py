@@ -207,11 +207,7 @@ def holder(experiment: Path) -> tuple[dict[str, Any], float] | None:
 
 
 def check_free(experiment: Path) -> None:
-    """Raise an error if another process or thread holds an experiment.
-
-    Raises:
-        ExperimentLockedError: Another process or thread holds the experiment.
-    """
+    """Raise an error if another process or thread holds an experiment."""
     current = holder(experiment)
     this = os.getpid(), threading.get_ident()  # a forked child has its parent's locks and thread
     if (

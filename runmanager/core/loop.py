@@ -155,11 +155,7 @@ class Loop:
         return first
 
     def run(self, first: Plan) -> int:
-        """Execute the due runs, and those that become due, until no run is due.
-
-        Returns:
-            The exit code if the loop was broken off, else 0, whatever the outcomes are.
-        """
+        """Execute the due runs, and those that become due, until no run is due."""
         __tracebackhide__ = True  # IPython and pytest leave this frame out of tracebacks
         threads = [ListenerThread(listener, self.say) for listener in self.users]
         self.listeners += threads
@@ -265,10 +261,7 @@ class Loop:
         return [each for id_, each in self.runs.items() if each.before.attempts or id_ not in left_out]
 
     def of_tables(self) -> list[RunResult]:
-        """Return the states of the experiment's runs as in its tables, in order.
-
-        A changed run has its earlier epochs until it has an epoch.
-        """
+        """Return the states of the experiment's runs as in its tables, in order."""
         states = list(self.others)
         for id_, planned in self.runs.items():
             if id_ in self._begun:
@@ -319,10 +312,7 @@ class Loop:
         runs.extend(planned.run for planned in plan.due)
 
     def _why_stop(self, id_: str, outcome: Outcome, runs: deque[Run]) -> str:
-        """Return why the grid stops after a failure, "" if it goes on; the last due run comes after three.
-
-        The runs must have failed in a row, with errors that differ only in numbers.
-        """
+        """Return why the grid stops after a failure, "" if it goes on; the last due run comes after three."""
         if self.stops_at_failure:
             return "stopped at the first failure (on_error='stop')"
         before, self._error = self._error, _NUMBER.sub("0", outcome.error)
@@ -389,10 +379,7 @@ def unavailable_runs(runs: Iterable[Run], executor: Executor) -> dict[str, str]:
 def make_plan(
     runs: Iterable[tuple[Run, RunFolder]], task: RunTask, *, retry_failed: bool, asks: bool = False
 ) -> Plan:
-    """Plan runs according to their journals and the options of `run_grid`.
-
-    If asked, changed runs wait when their results took long.
-    """
+    """Plan runs according to their journals and the options of `run_grid`."""
     context, keep_changed = task.context, task.context.keep_changed
     digests: dict[Path, str] = {}  # of results that runs have loaded
     planned: list[PlannedRun] = []

@@ -77,12 +77,7 @@ class LoopOptions:
 
 
 class EarlyStop(RunListener):
-    """Early stopping that uses only committed epochs, so that a resumed run stops after the same epoch.
-
-    Args:
-        options: The options with `patience`, `min_delta` and `max_seconds`.
-        goal: The metric that must improve; None if only the time counts.
-    """
+    """Early stopping that uses only committed epochs, so that a resumed run stops after the same epoch."""
 
     rule = None  # a loop that ends early counts as completed
 

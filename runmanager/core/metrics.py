@@ -27,14 +27,7 @@ _SAVED = ("_hows", "_selected", "_unsized", "_sizes", "_number", "_num_losses") 
 
 
 class Sum:
-    """A weighted sum of single values that does not wait for the device.
-
-    Numbers are added immediately. Tensors are collected until a chunk is full, as this saves two operations per
-    batch on the device.
-
-    Args:
-        is_watched: Whether the first value that is not finite is searched.
-    """
+    """A weighted sum of single values that does not wait for the device."""
 
     def __init__(self, *, is_watched: bool = False) -> None:
         self.weight: int = 0  # the number of samples of the values
@@ -334,10 +327,7 @@ class EpochSums:
         }
 
     def first_not_finite(self) -> tuple[int, float, float] | None:
-        """Return the number (from 1) of the first loss that is not finite, that loss, and the one before it.
-
-        The first one of all ranks; None if all losses are finite. Waits for the device.
-        """
+        """Return the number (from 1) of the first loss that is not finite, that loss, and the one before it."""
         self.loss.total()
         first = self.loss.first
         number, loss, before = first.tolist() if isinstance(first, torch.Tensor) else first or (0, 0.0, 0.0)

@@ -33,14 +33,7 @@ EVERY_S = 0.5
 
 
 class OpenRun:
-    """An attempt at a run, between `begin_run` and `end_run`; its files are created with its first epoch.
-
-    A `Manager` calls its methods in order. The run is completed, unless it diverges, fails, is interrupted or
-    stops early.
-
-    Args:
-        context: The settings of the manager.
-    """
+    """An attempt at a run, between `begin_run` and `end_run`; its files are created with its first epoch."""
 
     def __init__(
         self,
@@ -116,10 +109,7 @@ class OpenRun:
         return self.journal is not None
 
     def resume(self, state: ResumeState | TrainerState | None, interval: Interval) -> list[EpochRecord]:
-        """Resume the run after its last saved epoch, or inside the next epoch; from now on, save the state.
-
-        Without a state, resume after `resume_epoch`. Returns the records of earlier epochs.
-        """
+        """Resume the run after its last saved epoch, or inside the next epoch; from now on, save the state."""
         if self.has_begun:
             rule = "epochs() with checkpoint= or keep= resumes the run, which has had an epoch"
             raise LifecycleError(f"{rule}: call it once, before the first")
@@ -159,13 +149,7 @@ class OpenRun:
     def begin_attempt(
         self, records: Sequence[EpochRecord] = (), *, num_committed: int = 0, is_mixed: bool = False
     ) -> None:
-        """Create the journal and the event file, once.
-
-        Args:
-            records: The records of epochs that are not executed again.
-            num_committed: The number of epochs in earlier journals; further records are committed here.
-            is_mixed: Whether the records come from other code, data, versions, threads or settings.
-        """
+        """Create the journal and the event file, once."""
         if self.journal is not None:
             return
         inside = self.inside.position if self.inside else None
@@ -222,10 +206,7 @@ class OpenRun:
             loop.close()
 
     def ask(self, record: EpochRecord, *, is_new: bool = True, is_left: bool = False) -> None:
-        """Report a committed epoch; the first answer on rank 0 stops the run.
-
-        Answers about the last epoch, of a run that has failed, or if the loop was left, do not count.
-        """
+        """Report a committed epoch; the first answer on rank 0 stops the run."""
         answers = [
             (
                 listener.epoch_ended(record, self.network) if is_new else listener.asked_again(record),

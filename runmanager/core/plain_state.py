@@ -22,11 +22,7 @@ def is_plain_state(part: Any) -> bool:
 
 
 def copied(name: str, value: Any, seen: set[int] | None = None) -> Any:
-    """Copy plain state, to save the copy; `seen` has the ids of the dicts and lists that were copied before.
-
-    Raises:
-        CheckpointError: A value is not a JSON value, so that a resumed loop would not have it again.
-    """
+    """Copy plain state, to save the copy; `seen` has the ids of the dicts and lists that were copied before."""
     if value is None or type(value) in (bool, int, str):
         return value
     if isinstance(value, float):

@@ -130,10 +130,7 @@ def read_run(folder: RunFolder, damaged: list[str] | None = None) -> RunResult:
 
 
 def read_attempts(folder: RunFolder, damaged: list[str]) -> tuple[list[Attempt], list[Attempt], int]:
-    """Return a run's readable journals after `folder.since`, those that count, and the number of all journals.
-
-    An attempt that ended before its first epoch does not count, as it does not change the state.
-    """
+    """Return the readable journals after `folder.since`, those that count, and the number of all."""
     try:
         journals = files.journals_by_attempt(folder.path)
     except OSError:

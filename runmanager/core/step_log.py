@@ -32,11 +32,7 @@ _CHANNELS = (1, 3)  # numbers of channels of gray and color images
 
 
 class StepLog:
-    """The logged values of single steps of a run, and their file, which the first block creates.
-
-    A step is a batch, counted by `batches` or else by `track_loss`. If a name is logged twice in a batch, the
-    second value begins another step. Only rank 0 writes its values; other ranks only validate their values.
-    """
+    """The logged values of single steps of a run, and their file, which the first block creates."""
 
     def __init__(
         self, folder: Path, attempt: int, params: Mapping[str, Any], listeners: Iterable[RunListener] = ()
@@ -57,10 +53,7 @@ class StepLog:
     def add(
         self, values: Mapping[str, Any], every: int, *, epoch: int = 1, batch: int = 0, before: int = 0
     ) -> float:
-        """Add values of the current step; return the time (s) of drawing images and of writing.
-
-        `before` is the number of steps of earlier epochs.
-        """
+        """Add values of the current step; return the time (s) of drawing images and of writing."""
         if not is_count(every, 1):
             rule = "every must be a whole number, 1 or more"
             raise InvalidArgumentError(f"{rule}, got {every!r}; a value of that name: log({{'every': ...}})")

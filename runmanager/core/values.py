@@ -108,13 +108,7 @@ def number(value: Any) -> Any:
 
 
 def plain(value: Any, *, resolve: bool = True) -> Any:
-    """Return a NumPy scalar or 0-dimensional tensor as a number, an OmegaConf configuration as dicts and lists.
-
-    Without `resolve`, interpolations and missing values stay, for the names of the fields alone.
-
-    Raises:
-        GridError: A value of the configuration is missing, or cannot be resolved.
-    """
+    """Return a NumPy scalar or 0-dimensional tensor as a number, a configuration of OmegaConf as dicts."""
     if type(value).__module__ not in OMEGACONF:
         return number(value)
     omega = sys.modules["omegaconf"].OmegaConf

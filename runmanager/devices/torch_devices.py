@@ -167,10 +167,7 @@ def pinned(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
 
 
 def take_peak(device: torch.device, before: int | None = None) -> int | None:
-    """Return the peak memory of tensors on an accelerator since the last call, in bytes, at least `before`.
-
-    On the cpu, return `before`.
-    """
+    """Return the peak memory of tensors on an accelerator since the last call, in bytes, at least `before`."""
     if device.type not in ("cpu", "meta"):
         with suppress(AttributeError, RuntimeError):  # mps has no counter; a device in a bad state fails
             module = torch.get_device_module(device)

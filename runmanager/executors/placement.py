@@ -8,11 +8,7 @@ _CORES_PER_LANE = 2  # number of cores per lane for jobs="auto": training of a s
 
 
 class Placement:
-    """Assigns devices to runs, within the limits per device and in total.
-
-    `jobs` and `runs_per_device` are the arguments of an `Executor`; `devices` and `num_cores` describe this
-    machine.
-    """
+    """Assigns devices to runs, within the limits per device and in total."""
 
     def __init__(self, jobs: int | str, runs_per_device: int, devices: Sequence[str], num_cores: int) -> None:
         self.lost: dict[str, str] = {}  # device that is no longer used -> reason
@@ -33,13 +29,7 @@ class Placement:
         return max(len(taken), 1)
 
     def free_device(self, request: str, taken: Sequence[str], resting: Collection[str] = ()) -> str | None:
-        """Return the requested device with the fewest runs, None if all are full.
-
-        Args:
-            request: The device that the run asks for.
-            taken: The devices of the runs in progress, one per run.
-            resting: Devices that get no runs for now.
-        """
+        """Return the requested device with the fewest runs, None if all are full."""
         devices = [device for device in self._candidates(request) if device not in resting]
         device = min(devices, key=taken.count, default=None)
         if device is None or taken.count(device) >= (self._on_cpu if device == "cpu" else self._per_device):

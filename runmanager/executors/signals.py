@@ -20,13 +20,7 @@ SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if 
 
 
 def leave_loaders() -> dict[int, Any]:
-    """Disable torch's SIGCHLD handler: the signal that ends the grid may have ended the loaders' processes too.
-
-    The handler would raise an error in the run.
-
-    Returns:
-        The number of SIGCHLD -> torch's handler; empty if the handler is not installed.
-    """
+    """Disable and return torch's SIGCHLD handler: the signal may have ended the loaders' processes too."""
     child = getattr(signal, "SIGCHLD", None)
     home = "torch.utils.data._utils.signal_handling"
     if child is None or getattr(signal.getsignal(child), "__module__", "") != home:
@@ -127,10 +121,7 @@ class Stop:
 
     @contextmanager
     def at_once(self, is_at_once: bool = True) -> Iterator[None]:
-        """Raise KeyboardInterrupt in the block on a signal, or at once if a signal came before.
-
-        Within such a block, ``at_once(False)`` defers signals to the end of its part.
-        """
+        """Raise KeyboardInterrupt in the block on a signal, or at once if a signal came before."""
         if is_at_once:
             self.check()
         before, self._is_at_once = self._is_at_once, is_at_once

@@ -15,20 +15,7 @@ _LEAST_S = 2.0  # minimum time between two updates
 
 
 class LivePage(Listener):
-    """Writes the page of an experiment repeatedly, in at most a twentieth of the elapsed time.
-
-    If the page cannot be written, one message reports this, and the grid continues.
-
-    Attributes:
-        target: The file.
-
-    Args:
-        experiment: The experiment's folder.
-        report: The file, True for `report.html` in that folder.
-        say: Prints a line.
-        is_alone: Whether runs are executed in this process. In this case, the page is updated only between
-            runs, so that no run becomes slower.
-    """
+    """Writes the page of an experiment repeatedly, in at most a twentieth of the elapsed time."""
 
     def __init__(
         self,

@@ -130,10 +130,7 @@ def order(data: ReportData) -> str:
 
 
 def table_of_runs(data: ReportData) -> dict[str, Any]:
-    """Return the table of runs: columns of varying hyperparameters and results, rows from best to worst.
-
-    A column is (name, kind, cells, where it is hidden at first).
-    """
+    """Return the table of runs: columns of varying hyperparameters and results, rows from best to worst."""
     runs, metric, rows = data.runs, data.goal.metric, data.ranked[:_MOST_ROWS]
     columns = [("run", "text", [data.names[index] for index in rows], "")]
     if not runs[metric].isna().all():

@@ -125,10 +125,7 @@ def repeat_by_repeat(runs: Sequence[Run], name: str, decide: Decide, problems: P
 
 
 class _Deciding(Search):
-    """Requests repeats of the compared settings or values, and computes a verdict when all repeats have ended.
-
-    The requested repeats are a function of the results so far, so a restart requests the same repeats.
-    """
+    """Requests repeats of the compared settings, as a function of the results so far."""
 
     def __init__(self, rule: Decide, repeats: str) -> None:
         self._rule = rule

@@ -43,10 +43,7 @@ def pruner_of(prune: "SuccessiveHalving | BasePruner", goal: Goal | None) -> Pru
 
 
 class OptunaPruner(Pruner):
-    """Asks an Optuna pruner: a run is a trial, an epoch is a step, the goal's metric is the intermediate value.
-
-    No database is written: the trials are rebuilt from the journals.
-    """
+    """Asks an Optuna pruner: a run is a trial, an epoch is a step, the goal's metric is the value."""
 
     def __init__(self, pruner: "BasePruner", goal: Goal) -> None:
         import optuna

@@ -66,20 +66,7 @@ def sampler_name(search: OptunaSearch) -> str:
 
 
 class Sampler:
-    """Suggests the next point, from earlier points and their values.
-
-    Each suggestion gets a new sampler. So a suggestion depends only on its number and on the earlier trials: it
-    is the same in every process.
-
-    Args:
-        space: The axes.
-        goals: The metrics to optimize, and their directions.
-        search: The options with the sampler and the seed.
-
-    Raises:
-        GridError: The Optuna sampler raises an exception, here or in a method.
-        MissingExtraError: A package that the sampler needs is not installed.
-    """
+    """Suggests the next point, from earlier points and their values."""
 
     def __init__(self, space: SearchSpace, goals: Sequence[Goal], search: OptunaSearch) -> None:
         import optuna

@@ -44,12 +44,7 @@ class _Trial:
 
 
 class Searching(Search):
-    """Asks a sampler for one run per free lane.
-
-    Trials are stored with their runs, so that the next launch builds the same study. A suggestion counts
-    towards `n` as soon as it is stored with one of its runs. The sampler is created before its first
-    suggestion, and gets the ended runs without a trial, then the trials by number.
-    """
+    """Asks a sampler for one run per free lane."""
 
     def __init__(
         self, options: OptunaSearch, space: SearchSpace, goals: Sequence[Goal], experiment: Path
@@ -69,11 +64,7 @@ class Searching(Search):
 
     @classmethod
     def of_grid(cls, options: OptunaSearch, params: Any, design: Design, experiment: Path) -> Self:
-        """Return the search over the axes of a grid.
-
-        Raises:
-            InvalidArgumentError: The axes or the sampler cannot be used, or the design has no goal.
-        """
+        """Return the search over the axes of a grid."""
         problems = Problems()
         space, goals = SearchSpace(params), design.all_goals
         ranges = [axis.name for axis in space.axes if axis.range]
@@ -287,11 +278,7 @@ def _mean_curve(runs: Iterable[RunResult], goal: Goal) -> dict[int, float]:
 
 
 def _goal_value(run: RunResult, goal: Goal) -> float:
-    """Return the goal's metric of a run at the epoch whose weights were saved by keep=, else at the last epoch.
-
-    Raises:
-        InvalidArgumentError: The run is completed and lacks the metric.
-    """
+    """Return the goal's metric of a run at the epoch of its saved weights, else at the last epoch."""
     last = {name: value for record in run.epochs for name, value in record.metrics.items()}
     if goal.metric in run.summary:
         return run.summary[goal.metric]

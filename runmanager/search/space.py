@@ -56,15 +56,7 @@ class SearchAxis:
 
 
 class SearchSpace:
-    """The axes of a search.
-
-    Args:
-        params: The axes, as for `RunBuilder.get_runs`; some axes may be ranges.
-        repeats: The repeat axes; each suggestion is executed with all values of these axes.
-
-    Raises:
-        GridError: The axes are not a valid grid; the message lists all problems.
-    """
+    """The axes of a search."""
 
     def __init__(self, params: Grid, repeats: Sequence[str] = ()) -> None:
         space = space_of(params)

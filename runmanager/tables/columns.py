@@ -94,11 +94,7 @@ def epochs_table(
 
 
 def runs_table(experiments: Experiments, design: Design | None = None) -> pd.DataFrame:
-    """Build the table of `load_runs`; the design in an experiment's folder is the default design.
-
-    A run that keeps its best weights also has its metrics at their epoch. Hyperparameters and goals are first,
-    as a notebook hides columns in the middle.
-    """
+    """Build the table of `load_runs`; the design in an experiment's folder is the default design."""
     runs = [*chain(*experiments.values())]
     designs = _designs(experiments, design)
     kept: dict[str, Goal] = {}

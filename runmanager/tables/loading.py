@@ -89,10 +89,7 @@ def _load(path: Paths, build: Callable[[dict[str, list[RunResult]]], "pd.DataFra
 
 
 def read_results(path: Paths) -> tuple[list[tuple[str, list[RunResult]]], list[str]]:
-    """Return the runs of each experiment under a path, even runs without a journal, and the damaged files.
-
-    If a run is being executed, it depends on these runs.
-    """
+    """Return the runs of each experiment under a path, even runs without a journal, and the damaged files."""
     damaged: list[str] = []
     experiments: list[tuple[str, list[RunResult]]] = []
     by_root: dict[Path, list[str]] = {}

@@ -23,11 +23,7 @@ Source: OWASP ASVS 5, 1.2.10.
 
 
 def write_results(runs: Sequence[RunResult], experiment: Path) -> None:
-    """Write the epochs of an experiment's runs to its tables; each file appears by rename, complete.
-
-    The columns are those of `load_results`; the CSV has text as people write it, the JSON has null for NaN and
-    infinities.
-    """
+    """Write the epochs of an experiment's runs to its tables; each file appears by rename, complete."""
     begun = [run for run in runs if run.epochs]
     labels = {name: column(name) for run in runs for name in run.folder.params}
     metrics = dict.fromkeys(name for run in begun for record in run.epochs for name in record.metrics)

@@ -15,10 +15,7 @@ def tracked(runs: Iterable[RunResult]) -> list[str]:
 
 
 def ranked_numbers(runs: Sequence[RunResult], goals: Sequence[Goal]) -> list[dict[str, float]]:
-    """Return the summary of each run; if any run keeps its best weights, with the values at their epoch.
-
-    Without goals, a summary has no such values. A result of the whole run is of no epoch.
-    """
+    """Return the summary of each run; if any run keeps its best weights, with the values at their epoch."""
     summaries = [_summary(run) for run in runs]
     names = tracked(runs)
     keeping = {goal.metric for run in runs if (goal := goal_of_kept([run.start]))}

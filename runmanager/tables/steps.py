@@ -112,11 +112,7 @@ def _folders_of(runs: Any) -> list[Path]:
 
 
 def read_steps(folder: RunFolder, damaged: list[str]) -> dict[int, list[Block]]:
-    """Read the steps of a run: epoch -> blocks; append the paths of unreadable files to `damaged`.
-
-    A resumed attempt supersedes all later steps. Steps of an uncommitted epoch are included until the epoch is
-    executed again.
-    """
+    """Read the steps of a run: epoch -> blocks; append the paths of unreadable files to `damaged`."""
     if not any(folder.path.glob("attempt-*.steps.jsonl")):
         return {}
     attempts, that_count, _ = read_attempts(folder, [])

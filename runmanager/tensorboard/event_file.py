@@ -144,10 +144,7 @@ def reopen_session(path: Path) -> None:
 
 
 def records(content: bytes | mmap.mmap) -> Iterator[slice]:
-    """Yield the position of each TFRecord in a file or its beginning, except an incomplete last one.
-
-    A damaged length has an empty position and is the last, as for TensorBoard.
-    """
+    """Yield the position of each TFRecord in a file or its beginning, except an incomplete last one."""
     offset = 0
     while offset + _HEADER <= len(content):
         length, checksum = content[offset : offset + 8], content[offset + 8 : offset + _HEADER]

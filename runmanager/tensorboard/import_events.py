@@ -163,10 +163,7 @@ def _table(runs: Mapping[str, _Run], hparams: Mapping[str, Mapping[str, Any]]) -
 
 
 def _columns(params: Iterable[str], tags: Iterable[str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the column of each hyperparameter, and of each tag: the tag itself if its column is taken.
-
-    A loss, an accuracy and a duration have precedence over hyperparameters, and these over other tags.
-    """
+    """Return the column of each hyperparameter, and of each tag: the tag itself if its column is taken."""
     ours = {"run", "epoch", *LEADING}
     ours |= {_column(tag) for tag in tags if _column(tag) not in (tag, tag.partition("/")[2])}
     of_params = {name: f"hparams/{name}" if name in ours else name for name in params}

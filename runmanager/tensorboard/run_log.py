@@ -73,10 +73,7 @@ _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 class _FirstInput:
-    """A hook that captures a network's first input, without an extra pass and without random numbers.
-
-    The hook of a copied or saved network does nothing.
-    """
+    """A hook that captures a network's first input, without an extra pass and without random numbers."""
 
     board: "RunLog | None" = None
     handle: RemovableHandle | None = None
@@ -306,10 +303,7 @@ class RunLog(RunListener):
             event_file.write(self._file, event_file.event(step, contents))
 
     def _numbers(self, record: EpochRecord) -> dict[str, float]:
-        """Return the scalars of an epoch; those of the goal follow the goal over the epochs of the run.
-
-        Without a goal, the default metric counts. Before the goal has a value, it has no scalars.
-        """
+        """Return the scalars of an epoch; those of the goal follow the goal over the epochs of the run."""
         metrics = record.metrics
         numbers = {tag(name): value for name, value in metrics.items()}
         numbers |= {f"time/{name}": value for name, value in record.times.items()}

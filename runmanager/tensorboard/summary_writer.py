@@ -19,10 +19,7 @@ def writer_of(board: RunListener | None, folder: Path) -> SummaryWriter:
 
 
 class RunWriter(SummaryWriter):
-    """A SummaryWriter that passes events to `write` in the calling thread, and has no file of its own.
-
-    `add_embedding` writes its files to `folder`.
-    """
+    """A SummaryWriter that passes events to `write` in the calling thread, and has no file of its own."""
 
     def __init__(self, folder: Path, write: Callable[[Event], None]) -> None:
         self._write = write
