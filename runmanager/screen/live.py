@@ -28,7 +28,7 @@ from runmanager.errors import InvalidArgumentError
 from runmanager.executors.signals import INTERRUPTED, TIME_IS_OVER
 from runmanager.screen.announcements import announce, announce_alone, changes_of
 from runmanager.screen.plan_table import costs_of, plan_summary, plan_table
-from runmanager.screen.run_rows import DEVICE, Running, RunTable, with_note
+from runmanager.screen.run_rows import COUNT, DEVICE, Running, RunTable, with_note
 from runmanager.screen.time_left import costs, rounded, scheduled
 from runmanager.tables.cells import brief, duration, durations, join, steady
 from runmanager.tables.run_numbers import ranked_numbers
@@ -81,7 +81,8 @@ class GridProgress(Display):
         self._repeats = loop.design.repeating(axes)
         self._table = RunTable(sorted(axes, key=lambda name: name in self._repeats), loop.design.all_goals)
         self._past = costs_of(first)
-        self.add_runs([planned.folder for planned in first.due], loop.num_more)
+        self.add_runs([planned.folder for planned in first.due])
+        self._table.widen({COUNT: f"✓ {self._count}"})
         if loop.task.raises:
             announce_alone(loop, plan)
         else:
@@ -139,9 +140,9 @@ class GridProgress(Display):
         """Show that a run has begun in a lane."""
         self._ended.discard(self.slot.id)  # the run may be executed again
         self._table.devices.add(self.slot.device)
-        state, now = self._loop.states[self.slot.id], time.monotonic()
+        state = self._loop.states[self.slot.id]
         fixed = {**self._table.add_run(state.folder), DEVICE: printable(self.slot.device)}
-        self._running[self.slot.id] = Running(state.folder, fixed, now - state.seconds)
+        self._running[self.slot.id] = Running(state.folder, fixed, time.monotonic() - state.seconds)
 
     def step_ended(self, progress: BatchProgress | EpochRecord) -> None:
         """Show the progress of a run."""

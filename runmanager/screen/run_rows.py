@@ -48,8 +48,8 @@ class RunTable:
                 if not isinstance(value, int | float):
                     self._texts.add(name)
                 elif row[name] != brief(value):  # a search draws such numbers, and the next one may be longer
-                    self._widen({name: _DRAWN})
-        self._widen(row)
+                    self.widen({name: _DRAWN})
+        self.widen(row)
         return row
 
     def add_metrics(self, names: Iterable[str]) -> None:
@@ -62,12 +62,12 @@ class RunTable:
         usual = [name for name in self._seen if name.endswith(("loss", "accuracy")) and " " not in name]
         names = dict.fromkeys([*self._of_goals, *usual])
         self._metrics = [name for name in names if name in self._seen and name != DURATION]
-        self._widen(dict.fromkeys(self._metrics, _METRIC))
+        self.widen(dict.fromkeys(self._metrics, _METRIC))
 
     def lines(self, rows: Sequence[Row], width: int) -> tuple[list[str], list[str], list[str]]:
         """Return the lines of the headings, one line per row, and the columns that do not fit."""
         for row in rows:
-            self._widen(row)
+            self.widen(row)
         axes = [*dict.fromkeys([*self._axes, *[DEVICE] * (len(self.devices) > 1)])]
         names = [COUNT, RUN, *axes, EPOCH, DURATION, *self._metrics]
         drawn, left_out = Table(
@@ -80,7 +80,8 @@ class RunTable:
         first = len(lines) - len(rows)
         return lines[: first - 1], lines[first:], left_out
 
-    def _widen(self, row: Row) -> None:
+    def widen(self, row: Row) -> None:
+        """Widen the columns for the texts of a row."""
         for name, content in row.items():
             self._widest[name] = max(self._widest.get(name, ""), content, key=cell_len)
 
@@ -139,8 +140,7 @@ class Running:
     @property
     def position(self) -> str:
         """The current step."""
-        of = f"/{self.step.num_batches}" if self.step.num_batches else ""
-        return f"step {self.step.batch}{of}" if self.step.batch else ""
+        return f"step {self.step.batch}/{self.step.num_batches or '?'}" if self.step.batch else ""
 
 
 def with_note(line: str, notes: Sequence[str], width: int) -> str:
