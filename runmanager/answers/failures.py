@@ -65,11 +65,7 @@ def failed_settings(ended: Sequence[tuple[Run, Outcome]], repeats: Sequence[str]
 
 
 def _common(errors: Sequence[str]) -> str:
-    """Merge errors that differ only in numbers or quoted text into one message.
-
-    >>> _common(["KeyError: 'a' in step 7", "KeyError: 'a' in step 9"])
-    "KeyError: 'a' in step 7 or 9"
-    """
+    """Merge errors that differ only in numbers or quoted text into one message."""
     variants = [dict.fromkeys(values) for values in zip(*map(VARIABLE.findall, errors), strict=True)]
     texts = iter(" or ".join(each) if len(each) <= _MOST_ALTERNATIVES else "…" for each in variants)
     return VARIABLE.sub(lambda _: next(texts), errors[0])

@@ -280,11 +280,7 @@ def _rounded(number: float) -> float:
 
 
 def is_same(one: float, other: float) -> bool:
-    """Whether two means are equal up to rounding, or both missing.
-
-    >>> is_same((0.1 + 0.2 + 0.3) / 3, (0.3 + 0.2 + 0.1) / 3), is_same(0.5, 0.5000001)
-    (True, False)
-    """
+    """Whether two means are equal up to rounding, or both missing."""
     return _rounded(one) == _rounded(other) or (math.isnan(one) and math.isnan(other))
 
 

@@ -36,11 +36,7 @@ def is_sampled(values: Sequence[Any]) -> bool:
 
 
 def is_missing(value: Any) -> bool:
-    """Whether a value of an axis is missing.
-
-    >>> is_missing(None), is_missing(float("nan")), is_missing(0)
-    (True, True, False)
-    """
+    """Whether a value of an axis is missing."""
     return value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value))
 
 

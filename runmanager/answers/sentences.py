@@ -19,11 +19,7 @@ A line of a file, such as x.py:7, is not such a part.
 
 
 def counts_of(statuses: Iterable[str]) -> dict[str, int]:
-    """Count how often each status occurs, in the order of `Status`.
-
-    >>> counts_of(["failed", "completed", "failed"])
-    {'completed': 1, 'failed': 2}
-    """
+    """Count how often each status occurs, in the order of `Status`."""
     counts = Counter(map(str, statuses))
     return {str(status): counts[status] for status in Status if counts[status]}
 
@@ -51,19 +47,11 @@ def percents(shares: Sequence[float]) -> list[str]:
 
 
 def capital(text: str) -> str:
-    """Capitalize the first letter of a sentence, unless it begins with a name.
-
-    >>> capital("run 2 is best"), capital("lr=0.1 is best"), capital("test_loss falls")
-    ('Run 2 is best', 'lr=0.1 is best', 'test_loss falls')
-    """
+    """Capitalize the first letter of a sentence, unless it begins with a name."""
     first = text.split(" ", 1)[0]
     return text if "=" in first or "_" in first else text[:1].upper() + text[1:]
 
 
 def left_to_execute(number: int, total: int) -> str:
-    """Say how many runs may still get a result.
-
-    >>> left_to_execute(1, 1), left_to_execute(2, 9)
-    ('1 of 1 run is left to execute', '2 of 9 runs are left to execute')
-    """
+    """Say how many runs may still get a result."""
     return f"{number:,} of {counted(total, 'run')} {'is' if number == 1 else 'are'} left to execute"

@@ -28,11 +28,7 @@ def companion(metric: str, names: Iterable[str]) -> str:
 
 
 def assumption(axes: Sequence[str]) -> str:
-    """Return a sentence that the given axes were chosen as repeat axes by name; "" without axes.
-
-    >>> assumption(["seed"])
-    'By its name, seed only repeats a setting; repeats=() says that no axis does'
-    """
+    """Return a sentence that the given axes were chosen as repeat axes by name; "" without axes."""
     if not axes:
         return ""
     only = "By its name, {} only repeats" if len(axes) == 1 else "By their names, {} only repeat"

@@ -457,11 +457,7 @@ def unparsed(node: ast.AST) -> str:
 
 @functools.lru_cache(maxsize=1 << 16)
 def names_read(text: str) -> tuple[str, ...]:
-    r"""Return the free names that a source reads, sorted, with their attributes.
-
-    >>> names_read("def step(x):\n    return x * args.scale + LIMIT")
-    ('LIMIT', 'args.scale')
-    """
+    """Return the free names that a source reads, sorted, with their attributes."""
     tables, free = [symtable.symtable(text, "source", "exec")], set()
     for table in tables:
         symbols = [symbol for symbol in table.get_symbols() if symbol.is_referenced()]
@@ -631,11 +627,7 @@ def changes_since(
 
 
 def changes_between(before: Fingerprint, now: Fingerprint) -> list[tuple[str, str, str, str]]:
-    """Return (kind, name, old, new) of each difference; kinds that only one fingerprint has are not compared.
-
-    >>> changes_between({"values": {"BATCH": "32"}}, {"values": {"BATCH": "64"}})
-    [('values', 'BATCH', '32', '64')]
-    """
+    """Return (kind, name, old, new) of each difference in the kinds that both fingerprints have."""
     changes: list[tuple[str, str, str, str]] = []
     for kind, new in now.items():
         if kind in ("source", "named"):

@@ -167,11 +167,7 @@ def read_trials(run: RunFolder) -> list[KeptTrial]:
 
 
 def without_text(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the attributes of a trial that are plain JSON without text: CMA-ES would unpickle text.
-
-    >>> without_text({"generation": 3, "optimizer": "80049563", "axes": {"width": [1, 2]}})
-    {'generation': 3, 'axes': {'width': [1, 2]}}
-    """
+    """Return the attributes of a trial that are plain JSON without text: CMA-ES would unpickle text."""
     content: dict[str, Any] = {}
     for name, value in attributes.items():
         with suppress(TypeError, ValueError, RecursionError):

@@ -70,11 +70,7 @@ def failure_of(
 
 
 def location_of(error: BaseException) -> str:
-    """Return the innermost line of user code in an exception's traceback, "" if there is none.
-
-    >>> location_of(ValueError("was never raised"))
-    ''
-    """
+    """Return the innermost line of user code in an exception's traceback, "" if there is none."""
     walked = traceback.walk_tb(error.__traceback__)
     frames = [(frame.f_code.co_filename, line, frame.f_code.co_name) for frame, line in walked]
     is_remote = type(error.__cause__).__name__.endswith("RemoteTraceback")

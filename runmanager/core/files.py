@@ -282,13 +282,7 @@ def for_people(path: Path) -> Path:
 
 
 def run_folder(number: int, params: Mapping[str, Any], repeats: Collection[str] = (), digits: int = 3) -> str:
-    """Return the folder name of a run: the run's number, then its hyperparameters, in at most 64 characters.
-
-    The device and the repeat axes come last.
-
-    >>> run_folder(7, {"seed": 1, "device": "cuda:0", "lr": 0.010}, ["seed"])
-    '007-lr=0.01-device=cuda0-seed=1'
-    """
+    """Return the folder name of a run: the run's number, then its hyperparameters, in at most 64 characters."""
     params = {
         name: params[name] for name in sorted(params, key=lambda name: (name in repeats, name == "device"))
     }
@@ -304,20 +298,12 @@ def shortened_name(name: str, whole: str) -> str:
 
 
 def slug(value: str) -> str:
-    """Reduce a text to characters for folder names: letters, digits, dots, dashes and underscores.
-
-    >>> slug("cuda:0"), slug("größe")
-    ('cuda0', 'gr_e')
-    """
+    """Reduce a text to characters for folder names: letters, digits, dots, dashes and underscores."""
     return re.sub(r"[^A-Za-z0-9._-]+", "_", value.replace(":", "")).strip("_")
 
 
 def run_number(folder: str) -> int | None:
-    """Return the number in a run's folder name, None for any other name.
-
-    >>> run_number("007-lr=0.01"), run_number("2026-11-22")
-    (7, None)
-    """
+    """Return the number in a run's folder name, None for any other name."""
     match = RUN_FOLDER.fullmatch(folder)
     return int(match["number"]) if match else None
 

@@ -151,11 +151,7 @@ def default_goal(names: Iterable[str]) -> Goal | None:
 
 
 def check_x_axis(x_axis: object, hyperparameters: Iterable[str] = ()) -> str:
-    """Validate the x-axis of curves.
-
-    >>> check_x_axis("samples"), check_x_axis("env_steps")
-    ('samples', 'env_steps')
-    """
+    """Validate the x-axis of curves."""
     reserved = {*COLUMNS, *hyperparameters} - {EPOCH}
     if isinstance(x_axis, str) and x_axis.isidentifier() and x_axis not in reserved:
         return x_axis
@@ -164,11 +160,7 @@ def check_x_axis(x_axis: object, hyperparameters: Iterable[str] = ()) -> str:
 
 
 def x_column(x_axis: str | None) -> str:
-    """Return the column of an x-axis.
-
-    >>> x_column("samples"), x_column("env_steps"), x_column(None)
-    ('samples seen', 'env_steps', 'epoch')
-    """
+    """Return the column of an x-axis."""
     return EPOCH if x_axis is None else _SEEN.get(x_axis, x_axis)
 
 
@@ -179,11 +171,7 @@ def x_of(record: EpochRecord, x_axis: str | None) -> int:
 
 
 def x_value(record: EpochRecord, x_axis: str | None) -> int | None:
-    """Return the x value of an epoch, rounded down; None without an x value.
-
-    >>> x_value(EpochRecord(2, {"samples seen": 120_000.0}), "samples")
-    120000
-    """
+    """Return the x value of an epoch, rounded down; None without an x value."""
     if x_axis in (None, EPOCH):
         return record.epoch
     value = record.metrics.get(x_column(x_axis), math.nan)

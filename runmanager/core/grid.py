@@ -170,15 +170,7 @@ def chosen_runs(runs: Iterable[Run], where: Callable[[Run], bool] | None) -> lis
 
 
 def space_of(params: Grid, others: Iterable[str] = (), *, with_ranges: bool = True) -> Space:
-    """Return the axes of a grid; an axis may be a range, unless the grid is to be expanded.
-
-    Raises:
-        GridError: There are other problems, or problems of the grid; it lists all of them.
-
-    >>> from runmanager.core.ranges import LogUniform
-    >>> space_of({"lr": LogUniform(0.001, 0.1), "width": [8, 64]})
-    {('lr',): LogUniform(0.001, 0.1), ('width',): [(8,), (64,)]}
-    """
+    """Return the axes of a grid; an axis may be a range, unless the grid is to be expanded."""
     problems = Problems(others)
     if mapping_of(params) is None:
         step = "write {'lr': [...]}"
@@ -208,11 +200,7 @@ def space_of(params: Grid, others: Iterable[str] = (), *, with_ranges: bool = Tr
 
 
 def mapping_of(value: Any) -> Mapping[Any, Any] | None:
-    """Return the fields of a mapping, a data class or an OmegaConf configuration; None for anything else.
-
-    >>> mapping_of({"lr": 0.1}), mapping_of([0.1])
-    ({'lr': 0.1}, None)
-    """
+    """Return the fields of a mapping, a data class or an OmegaConf configuration; None for anything else."""
     value = plain(value)
     if isinstance(value, Mapping):
         return value
@@ -222,11 +210,7 @@ def mapping_of(value: Any) -> Mapping[Any, Any] | None:
 
 
 def flat(grid: Grid, prefix: str = "") -> Iterator[tuple[Any, Any]]:
-    """Yield the axes of a grid and their values, with dotted names for nested mappings.
-
-    >>> list(flat({"opt": {"lr": [0.1], ("a", "b"): [(1, 2)]}, "device": ["cpu"]}))
-    [('opt.lr', [0.1]), (('opt.a', 'opt.b'), [(1, 2)]), ('device', ['cpu'])]
-    """
+    """Yield the axes of a grid and their values, with dotted names for nested mappings."""
     for key, axis in (mapping_of(grid) or {}).items():
         values = plain(axis)
         if isinstance(key, tuple):
@@ -308,11 +292,7 @@ def _drawn(space: Space, seed: int) -> Iterator[list[tuple[Any, ...]]]:
 
 
 def _shuffled(size: int, seed: int) -> Iterator[int]:
-    """Yield the numbers below `size` in random order; memory and time depend on the numbers drawn.
-
-    >>> sorted(_shuffled(4, seed=0)), next(_shuffled(10**30, seed=0)) < 10**30
-    ([0, 1, 2, 3], True)
-    """
+    """Yield the numbers below `size` in random order; memory and time depend on the numbers drawn."""
     random_ = random.Random(seed)  # noqa: S311 - no secret
     moved: dict[int, int] = {}
     index = 0

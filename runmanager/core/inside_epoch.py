@@ -182,11 +182,7 @@ def _start_over(position: Inside, why: str) -> str:
 
 
 def _problem_of(loader: Any) -> str:
-    """Return the reason why a loader cannot resume inside an epoch, "" if it can.
-
-    >>> _problem_of([1, 2])
-    "a list has no state_dict(): use TensorLoader or torchdata's StatefulDataLoader"
-    """
+    """Return the reason why a loader cannot resume inside an epoch, "" if it can."""
     if not (hasattr(loader, "state_dict") and hasattr(loader, "load_state_dict")):
         return f"a {type(loader).__name__} has no state_dict(): {_ADVICE}"
     if isinstance(loader, loaders.TensorLoader) or not isinstance(loader, DataLoader):

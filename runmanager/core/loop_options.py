@@ -64,11 +64,7 @@ class LoopOptions:
 
     @property
     def interval(self) -> "Interval":
-        """The interval between two commits inside an epoch; None for none, or if it is invalid.
-
-        >>> LoopOptions(checkpoint_every=500).interval, LoopOptions(checkpoint_every="1.5h").interval
-        (500, 5400.0)
-        """
+        """The interval between two commits inside an epoch; None for none, or if it is invalid."""
         every = self.checkpoint_every
         if isinstance(every, str):
             match = _DURATION.fullmatch(every)

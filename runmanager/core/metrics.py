@@ -474,9 +474,5 @@ def claim_column(sources: dict[str, str], column: str, source: str) -> None:
 
 
 def column_of(name: str) -> str:
-    """Return the column of a metric's name, in which a slash becomes an underscore.
-
-    >>> column_of("val/loss")
-    'val_loss'
-    """
+    """Return the column of a metric's name, in which a slash becomes an underscore."""
     return name.replace("/", "_")

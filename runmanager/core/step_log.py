@@ -141,11 +141,7 @@ class StepLog:
 
 
 def may_be_image(value: Any) -> bool:
-    """Whether a value is a figure, or has the dimensions of an image.
-
-    >>> may_be_image(torch.zeros(3, 8, 8)), may_be_image(torch.zeros(8)), may_be_image(torch.zeros(1, 1))
-    (True, False, False)
-    """
+    """Whether a value is a figure, or has the dimensions of an image."""
     dimensions = getattr(value, "ndim", None)
     if dimensions is None:
         return hasattr(value, "canvas") and callable(getattr(value, "savefig", None))

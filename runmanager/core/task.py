@@ -34,13 +34,7 @@ _OF_THE_RUN = (errno.EMFILE, errno.EFBIG)
 
 
 def arguments_of(train: Callable[..., object], run: Run) -> dict[str, Any]:
-    """Return the run's values of further parameters that are hyperparameters; for `opt.lr`, `opt` counts too.
-
-    >>> from runmanager import RunBuilder
-    >>> def train(run, manager, lr, num_epochs=5): ...
-    >>> arguments_of(train, RunBuilder.get_runs({"lr": [0.1], "width": [8]})[0])
-    {'lr': 0.1}
-    """
+    """Return the run's values of further parameters that are hyperparameters, or have some, as `opt`."""
     try:
         further = list(inspect.signature(train).parameters.values())[2:]
     except (TypeError, ValueError):  # a builtin has no signature

@@ -120,22 +120,14 @@ def plain(value: Any, *, resolve: bool = True) -> Any:
 
 
 def identity(params: Mapping[str, Any]) -> str:
-    """Hash the hyperparameters of a run, in any order, to 16 hex digits.
-
-    >>> identity({"lr": 1, "n": 2}) == identity({"n": 2, "lr": 1.0}) != identity({"lr": True, "n": 2})
-    True
-    """
+    """Hash the hyperparameters of a run, in any order, to 16 hex digits."""
     content = {name: _canonical(value, []) for name, value in params.items()}
     document = json.dumps(content, sort_keys=True, allow_nan=False)
     return hashlib.sha256(document.encode()).hexdigest()[:16]
 
 
 def key_of(value: Any) -> str:
-    """Return a text that is the same for equal values, in every process.
-
-    >>> key_of((1.0, "a", None)), key_of(float("nan")), key_of(True)
-    ('[1, "a", null]', '{"number": "nan"}', 'true')
-    """
+    """Return a text that is the same for equal values, in every process."""
     return json.dumps(_canonical(value, []))
 
 
@@ -189,11 +181,7 @@ def full_name(value: Any) -> str:
 
 
 def column(name: str) -> str:
-    """Return the result column of a hyperparameter.
-
-    >>> column("lr"), column("epochs")
-    ('lr', 'epochs (hyperparameter)')
-    """
+    """Return the result column of a hyperparameter."""
     return f"{name} (hyperparameter)" if name in COLUMNS or name.startswith(("best ", "kept ")) else name
 
 
@@ -284,11 +272,7 @@ def decode(value: Any, num_levels: int = _MOST_NESTED) -> Any:
 
 
 def closest(name: str, names: Iterable[str]) -> str:
-    """Return the most similar name, ignoring case; "" if no name is similar.
-
-    >>> closest("widht", ["lr", "width"]), closest("LT", ["lr", "seed"]), closest("x", ["lr"])
-    ('width', 'lr', '')
-    """
+    """Return the most similar name, ignoring case; "" if no name is similar."""
     by_case = {original.lower(): original for original in names}
     cutoff = 0.6 if len(name) > 3 else 0.5  # noqa: PLR2004 - in a short name, one letter has a larger weight
     close = difflib.get_close_matches(name.lower(), by_case, n=1, cutoff=cutoff)

@@ -9,11 +9,7 @@ _MOST_NAMES = 24  # the maximum number of names in a message
 
 
 def counted(number: int, noun: str) -> str:
-    """Format a number with a noun.
-
-    >>> counted(1, "run"), counted(1000, "run")
-    ('1 run', '1,000 runs')
-    """
+    """Format a number with a noun."""
     return f"1 {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
@@ -36,22 +32,14 @@ def last_state(line: str) -> str:
 
 
 def listed(names: Iterable[Any], most: int = _MOST_NAMES) -> str:
-    """Join at most `most` names, and add the number of further names.
-
-    >>> listed(["lr", "seed"]), listed("abcdef", 4), listed([])
-    ('lr, seed', 'a, b, c, d and 2 more', 'none')
-    """
+    """Join at most `most` names, and add the number of further names."""
     texts = [printable(str(name)) for name in names]
     more = f" and {len(texts) - most} more" if len(texts) > most else ""
     return (", ".join(texts[:most]) + more) or "none"
 
 
 def did_you_mean(name: str, names: Iterable[Any], have: str = "they have") -> str:
-    """Suggest a similar name, or list all names.
-
-    >>> did_you_mean("widht", ["lr", "width"]), did_you_mean("x", ["lr", "width"])
-    ("did you mean 'width'?", 'they have: lr, width')
-    """
+    """Suggest a similar name, or list all names."""
     texts = list(dict.fromkeys(map(str, names)))
     close = closest(name, texts)
     return f"did you mean {printable(close)!r}?" if close else f"{have}: {listed(texts)}"

@@ -280,11 +280,7 @@ def process_state() -> State:
 
 
 def settings_of_numbers() -> dict[str, str]:
-    """Return the settings of an accelerator that change the last bits of its results, as text.
-
-    >>> settings_of_numbers()["deterministic algorithms"]
-    '0'
-    """
+    """Return the settings of an accelerator that change the last bits of its results, as text."""
     prefixes = "cudnn.", "deterministic", "the precision"
     settings = {name: str(value) for name, value in process_state().items() if name.startswith(prefixes)}
     return settings | {"CUBLAS_WORKSPACE_CONFIG": os.getenv("CUBLAS_WORKSPACE_CONFIG", "")}

@@ -184,11 +184,7 @@ def apart(positions: Sequence[float], gap: float, low: float, high: float) -> li
 
 
 def spaced(items: Sequence[Any], most: int) -> list[Any]:
-    """Return at most `most` items, evenly spaced, beginning with the first.
-
-    >>> spaced(list(range(10)), 4)
-    [0, 2, 5, 7]
-    """
+    """Return at most `most` items, evenly spaced, beginning with the first."""
     if len(items) <= most:
         return list(items)
     return [items[number * len(items) // most] for number in range(most)]

@@ -105,11 +105,7 @@ def _compress(
 
 
 def union(spans: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Merge overlapping spans of time.
-
-    >>> union([(0, 2), (5, 6), (1, 3)])
-    [(0, 3), (5, 6)]
-    """
+    """Merge overlapping spans of time."""
     joined: list[tuple[float, float]] = []
     for begin, end in sorted(spans):
         if joined and begin <= joined[-1][1]:

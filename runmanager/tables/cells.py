@@ -28,11 +28,7 @@ def cell(value: Any) -> str:
 
 
 def label(params: Mapping[str, Any]) -> str:
-    """Format a setting's hyperparameters.
-
-    >>> label({"lr": 0.010, "dropout": 0.4372871, "device": "cpu"})
-    'lr=0.01 dropout=0.4373 device=cpu'
-    """
+    """Format a setting's hyperparameters."""
     return labels([params])[0]
 
 
@@ -71,11 +67,7 @@ def brief(value: Any) -> str:
 
 
 def all_of(number: int, nouns: str) -> str:
-    """Return a number with its noun, and "both" or "all" in front.
-
-    >>> all_of(2, "runs"), all_of(1000, "runs with lr=1")
-    ('both runs', 'all 1,000 runs with lr=1')
-    """
+    """Return a number with its noun, and "both" or "all" in front."""
     return f"both {nouns}" if number == 2 else f"all {number:,} {nouns}"  # noqa: PLR2004
 
 

@@ -7,11 +7,7 @@ LONGEST_NOTE = 1000
 
 
 def check_note(note: object) -> str:
-    r"""Return a note without the space around it and at the ends of its lines.
-
-    >>> check_note("smaller steps? \n- for Adam\n")
-    'smaller steps?\n- for Adam'
-    """
+    """Return a note without the space around it and at the ends of its lines."""
     if not isinstance(note, str):
         raise InvalidArgumentError([f"a note must be text, got {note!r:.60}"])
     lines = "\n".join(line.expandtabs(4).rstrip() for line in note.strip().splitlines())

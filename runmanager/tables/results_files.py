@@ -67,11 +67,7 @@ def readable(value: Any) -> Any:
 
 
 def json_value(value: Any) -> Any:
-    """Convert a value to strict JSON for people and scripts: NaN becomes null, other objects text.
-
-    >>> json_value((1, float("nan"), {"a": float}))
-    [1, None, {'a': 'float'}]
-    """
+    """Convert a value to strict JSON for people and scripts: NaN becomes null, other objects text."""
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else None
     if value is None or isinstance(value, (bool, int, str)):

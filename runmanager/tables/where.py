@@ -61,11 +61,7 @@ def check_columns(names: Iterable[str], columns: "Collection[Any] | pd.DataFrame
 
 
 def names_in(given: str) -> list[str]:
-    """Split names at commas; a name with a comma is in quotes.
-
-    >>> names_in("lr, epoch duration,-'a,b'")
-    ['lr', 'epoch duration', '-a,b']
-    """
+    """Split names at commas; a name with a comma is in quotes."""
     parts = re.findall(r"""(?:"[^"]*"|'[^']*'|[^,"'])+""", given)
     return [name for part in parts if (name := re.sub(r"[\"']", "", part).strip())]
 

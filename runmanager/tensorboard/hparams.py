@@ -46,11 +46,7 @@ _VERSION = 1
 
 
 def tag(column: str) -> str:
-    """Return the TensorBoard tag of a result column.
-
-    >>> tag("loss"), tag("test_accuracy"), tag("validation_f1_macro"), tag("f1")
-    ('loss/train', 'accuracy/test', 'f1_macro/validation', 'train/f1')
-    """
+    """Return the TensorBoard tag of a result column."""
     if column in _TAGS:
         return _TAGS[column]
     name, _, kind = column.rpartition("_")

@@ -179,11 +179,7 @@ def _columns(params: Iterable[str], tags: Iterable[str]) -> tuple[dict[str, str]
 
 
 def _column(tag: str) -> str:
-    """Return the column of `load_results` for a tag; the tag itself if no column matches.
-
-    >>> _column("Loss/train"), _column("accuracy/test"), _column("train/f1"), _column("grad norm")
-    ('loss', 'test_accuracy', 'f1', 'grad norm')
-    """
+    """Return the column of `load_results` for a tag; the tag itself if no column matches."""
     match = _TAG.fullmatch(tag)
     if tag in _TIMES or not match:
         return _TIMES.get(tag, tag)
