@@ -17,7 +17,7 @@ COUNT, RUN, EPOCH, DEVICE, DURATION = "", "run", "epoch", "device", "run duratio
 Row = Mapping[str, str]
 """The text of a run in each column."""
 
-_MINUTES, _METRIC, _DRAWN = "59 min 59 s", "0.0000", "0.0001569"  # texts of usual width
+_SECONDS, _METRIC, _DRAWN = "0.00638 s", "0.0000", "0.0001569"  # texts of usual width
 _LEAST_PROGRESS = 0.01  # fraction of a run after which its speed is used for an estimate
 
 
@@ -37,7 +37,7 @@ class RunTable:
         self._seen: dict[str, None] = {}  # metrics
         self._of_goals: Sequence[str] = ()
         self._metrics: Sequence[str] = ()  # with a column: metrics of the goals, losses and accuracies
-        self._widest = dict.fromkeys([COUNT, RUN, EPOCH, DEVICE, *self._axes], "") | {DURATION: _MINUTES}
+        self._widest = dict.fromkeys([COUNT, RUN, EPOCH, DEVICE, *self._axes], "") | {DURATION: _SECONDS}
 
     def add_run(self, folder: RunFolder) -> Row:
         """Widen the columns for a run; return the texts that do not change while it is executed."""
