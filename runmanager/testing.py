@@ -12,7 +12,7 @@ from runmanager.core.run import Run
 from runmanager.core.task import arguments_of
 from runmanager.errors import GridError
 from runmanager.front.options import GridOptions
-from runmanager.front.run_grid import Train, check_settings, open_grid, run_grid
+from runmanager.front.run_grid import DEFAULTS, Train, check_settings, open_grid, run_grid
 from runmanager.search.decide import Decide
 
 if TYPE_CHECKING:
@@ -133,7 +133,8 @@ def assert_resumes(train: Train, params: Mapping[Any, Sequence[Any]] | None = No
 
     grid = {"device": ["cpu"]} if params is None else params
     with tempfile.TemporaryDirectory(prefix="runmanager-", ignore_cleanup_errors=True) as folder:
-        settings = GridOptions(experiment="resumes", root=folder, check="resume", **{**_INLINE, **options})
+        usual = DEFAULTS | _INLINE | {"experiment": "resumes", "root": folder, "check": "resume"}
+        settings = GridOptions(**usual | options)
         with ExitStack() as closing:
             loop, *_ = open_grid(grid, train, settings, closing)
             try:

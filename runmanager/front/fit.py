@@ -151,9 +151,10 @@ def fit(
     scheduler = scheduler(optimizer) if callable(scheduler) else scheduler
     _check_made(network, optimizer, scheduler)
     measure = batch_size or manager._context.measure
-    is_recorded = device.type == "cuda" and step is None and micro_batch is None and ranks.num_ranks() == 1
-    # a recording takes as long as some eager steps
-    is_recorded = is_recorded and (num_batches(loader) or 0) > 2 * EAGER_BATCHES
+    is_recorded = (
+        device.type == "cuda" and step is None and micro_batch is None and ranks.num_ranks() == 1
+        and (num_batches(loader) or 0) > 2 * EAGER_BATCHES  # a recording takes as long as some eager steps
+    )  # fmt: skip
     take_step = OptimizerStep(
         network, optimizer, device, compute, precision=precision, micro_batch=micro_batch,
         clip_grad_norm=clip_grad_norm, batch_size=measure, are_parts=is_collated(loader),
@@ -166,6 +167,12 @@ def fit(
     by_name: Any = test_loader if isinstance(test_loader, Mapping) else {"test": test_loader}
     test_loaders = by_name if test_loader is not None else {}
     options = replace(options, checkpoint=parts)
+
+    def step_scheduler(end_of: str) -> None:
+        if scheduler and scheduler_every == end_of:
+            with quietly():
+                scheduler.step()
+
     with manager._counting(measure), nullcontext() if is_open else manager.run(run, network, loader):
         for _ in manager.epochs(epochs, **vars(options)):
             for sent in manager.batches():
@@ -174,12 +181,8 @@ def fit(
                 manager.track_loss(value, counted_part(batch, targets, measure))
                 if scores is not None:
                     manager.track_num_correct(scores, targets)
-                if scheduler and scheduler_every == "step":
-                    with quietly():
-                        scheduler.step()
-            if scheduler and scheduler_every == "epoch":
-                with quietly():
-                    scheduler.step()
+                step_scheduler("step")
+            step_scheduler("epoch")
             if board := manager._open_run("fit()").board:
                 board.gradient_norm = take_step.norm
             if take_step.reduced_to is not None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from runmanager.core.contracts import Executor, Listener
 from runmanager.core.experiment import Design, Experiment, check_experiment
-from runmanager.core.goal import Goal, check_x_axis, is_larger_better, parse_goal
+from runmanager.core.goal import Goal, check_x_axis, parse_goal
 from runmanager.core.grid import RunBuilder, mapping_of
 from runmanager.core.run import Run, id_of
 from runmanager.core.task import arguments_of
@@ -37,36 +37,33 @@ _MOST_RUNS = 10_000  # maximum number of runs of a mapping, to detect a grid tha
 
 @dataclass(frozen=True, kw_only=True)
 class GridOptions:
-    """The options of `run_grid`; its docstring documents them.
-
-    The signature of `run_grid` repeats the names and defaults for editors; a test compares them.
-    """
+    """The options of `run_grid`; its signature has their defaults, and its docstring documents them."""
 
     experiment: str
-    root: str | PathLike[str] = "runs"
-    executor: str | Executor | None = None
-    jobs: int | str = 1
-    runs_per_device: int = 1
-    timeout: float | None = None
-    retries: int = 0
-    max_seconds: float | None = None
-    on_error: str = "continue"
-    tensorboard: bool | TensorBoard = True
-    display: bool | None = None
-    retry_failed: bool = False
-    changed: str | None = None
-    data: Any = None
-    plan_only: bool = False
-    check: bool | str = False
-    prune: "SuccessiveHalving | BasePruner | None" = None
-    decide: Decide | None = None
-    search: OptunaSearch | None = None
-    goal: str | Sequence[str] | None = None
-    repeats: str | Sequence[str] | None = None
-    note: str | None = None
-    only: int | Sequence[int] | None = None
-    report: bool | str | PathLike[str] = False
-    listeners: Sequence[Listener] = ()
+    root: str | PathLike[str]
+    executor: str | Executor | None
+    jobs: int | str
+    runs_per_device: int
+    timeout: float | None
+    retries: int
+    max_seconds: float | None
+    on_error: str
+    tensorboard: bool | TensorBoard
+    display: bool | None
+    retry_failed: bool
+    changed: str | None
+    data: Any
+    plan_only: bool
+    check: bool | str
+    prune: "SuccessiveHalving | BasePruner | None"
+    decide: Decide | None
+    search: OptunaSearch | None
+    goal: str | Sequence[str] | None
+    repeats: str | Sequence[str] | None
+    note: str | None
+    only: int | Sequence[int] | None
+    report: bool | str | PathLike[str]
+    listeners: Sequence[Listener]
 
     def check_values(self, problems: Problems) -> None:
         """Append errors about values, and about options that exclude each other."""
@@ -172,34 +169,31 @@ def check_runs(params: Any, train: Any, options: GridOptions, problems: Problems
     ids: set[str] = set()
     for run in runs:
         if identity(run._asdict()) != id_of(run):
-            rule = "was changed after the run was built: write run._replace(name=value)"
-            problems.append(f"a value of {run!r} {rule}")
-            break
-        if id_of(run) in ids:
-            rule = "is in this grid twice: give every value of an axis, and every run, once"
-            step = "as runs_a + [run for run in runs_b if run not in runs_a]"
-            problems.append(f"{run!r} {rule}, {step}")
-            break
-        ids.add(id_of(run))
+            rule = "has a value that was changed after the run was built: write run._replace(name=value)"
+        elif id_of(run) in ids:
+            rule = "is in this grid twice: give every value of an axis, and every run, once, as runs_a + "
+            rule += "[run for run in runs_b if run not in runs_a]"
+        else:
+            ids.add(id_of(run))
+            continue
+        problems.append(f"{run!r} {rule}")
+        break
     return runs
 
 
 def _check_call(train: Any, runs: Iterable[Run], problems: Problems) -> None:
     """Append an error if a training function cannot be called with these runs."""
-    if not callable(train):
-        problems.check_function("train", train, "(run, manager)")
-        return
     try:
         signature = inspect.signature(train)
-    except (TypeError, ValueError):  # a builtin has no signature
-        return
-    try:
         for run in {run._fields: run for run in runs}.values():
             signature.bind(None, None, **arguments_of(train, run))
     except TypeError as error:
         rule = "train must take (run, manager), and axes of the grid by name"
-        got = f"({', '.join(signature.parameters)})"
-        problems.append(f"{rule}, got {got}: {error}; write def train(run, manager)")
+        problems.append(
+            f"{rule}, got {getattr(train, '__name__', train)!r:.60}: {error}; write def train(run, manager)"
+        )
+    except ValueError:  # a builtin has no signature
+        return
 
 
 def open_experiment(
@@ -232,10 +226,6 @@ def open_experiment(
     )  # fmt: skip
     experiment = Experiment((Path(options.root) / options.experiment).absolute())  # `train` may call chdir()
     design, notes = experiment.design.updated(of_options)
-    for goal in design.all_goals if design.goal else ():
-        if is_larger_better(goal.metric) not in (None, goal.is_larger_better):
-            order, other = "large" if goal.is_larger_better else "small", Goal(goal.metric, -goal.sign)
-            notes.append(f"goal={str(goal)!r} ranks {order} values first; otherwise write goal={str(other)!r}")
     return experiment, design, notes
 
 

@@ -68,11 +68,12 @@ class RecordedPasses:
     def _watch(self, batch: Any, backward: Backward) -> Computed | None:
         """Compute a batch eagerly, and see whether it waits for the device, which cannot be recorded."""
         self._modules = _modules(self._network, self._loss)
-        self._is_off = _has_any_global_hook() or not is_recordable(self._network, self._loss)  # type: ignore[no-untyped-call]
         # a graph keeps its memory, which an evaluation may need
         free, _ = torch.cuda.mem_get_info(batch[0].device)
-        if self._is_off or torch.cuda.max_memory_allocated(batch[0].device) > free / 3:
-            self._is_off = True
+        is_large = torch.cuda.max_memory_allocated(batch[0].device) > free / 3
+        has_hook: bool = _has_any_global_hook()  # type: ignore[no-untyped-call]
+        self._is_off = is_large or has_hook or not is_recordable(self._network, self._loss)
+        if self._is_off:
             return None
         self._optimizer.zero_grad()
         mode = torch.cuda.get_sync_debug_mode()

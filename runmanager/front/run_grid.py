@@ -228,6 +228,10 @@ def run_grid(
     return ended
 
 
+DEFAULTS: dict[str, Any] = run_grid.__kwdefaults__ or {}
+"""The options of a grid and their defaults, but `experiment`."""
+
+
 def open_grid(
     params: Any, train: Train, options: GridOptions, closing: ExitStack
 ) -> tuple[Loop, "GridProgress | None", list[str]]:

@@ -17,7 +17,7 @@ from runmanager.core.ranges import IntRange, Range
 from runmanager.core.values import text
 from runmanager.errors import InvalidArgumentError, Problems, RunManagerError, StorageError
 from runmanager.executors import EXECUTORS
-from runmanager.front.run_grid import run_grid
+from runmanager.front.run_grid import DEFAULTS, run_grid
 
 REFUSED = 2
 """The exit code of a grid that was not started."""
@@ -117,11 +117,11 @@ def main(
 
 def _add_options(parser: argparse.ArgumentParser, options: Mapping[str, Any]) -> None:
     """Add the flags of the options of `run_grid`; `options` are the script's."""
-    group, parameters = parser.add_argument_group("execution"), inspect.signature(run_grid).parameters
+    group, defaults = parser.add_argument_group("execution"), {**DEFAULTS, **options}
 
     def add(flag: str, about: str, name: str = "", **settings: Any) -> None:
         name = name or flag[2:].replace("-", "_")
-        default = options.get(name, parameters[name].default)
+        default = defaults[name]
         if isinstance(default, str | int | float) and default is not False:
             about = f"{about} (default: {default})"
         group.add_argument(flag, dest=name, help=about, **settings)

@@ -52,17 +52,6 @@ def test_the_goal_of_a_grid_decides_wherever_it_is_read(tmp_path):
 
 
 @pytest.mark.slow(everywhere=True)
-def test_a_goal_that_contradicts_the_name_of_its_metric_is_named(tmp_path, capsys):
-    for goal in ("max:policy_loss", "min:policy_loss", "max:reward"):
-        start(tmp_path, {"lr": [0.1]}, experiment=goal[:5].replace(":", ""), goal=goal, display=None)
-
-    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("! goal=")]
-    assert lines == [
-        "! goal='max:policy_loss' ranks large values first; otherwise write goal='min:policy_loss'"
-    ]
-
-
-@pytest.mark.slow
 def test_a_later_start_keeps_the_goal_or_replaces_it_and_says_so(tmp_path, capsys):
     start(tmp_path, goal="max:reward", repeats=["seed"])
     start(tmp_path)

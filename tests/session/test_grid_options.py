@@ -1,4 +1,3 @@
-import dataclasses
 import inspect
 import re
 from pathlib import Path
@@ -19,9 +18,9 @@ from runmanager import (
 )
 from runmanager.errors import Problems
 from runmanager.front.options import GridOptions
+from runmanager.front.run_grid import DEFAULTS
 
 DOCS = Path(__file__).parents[2] / "docs"
-OPTIONS = {option.name: option.default for option in dataclasses.fields(GridOptions)}
 
 
 def do_nothing(run, manager):
@@ -39,11 +38,11 @@ def arguments_in(function):
     return re.findall(r"^    (\w+): ", text, re.MULTILINE)
 
 
-def test_run_grid_shows_each_option_with_its_default_and_explains_it():
-    signature = parameters_of(run_grid, "params", "train")
+def options_of(**options):
+    return GridOptions(**DEFAULTS | {"experiment": "e"} | options)
 
-    assert signature.pop("experiment") is inspect.Parameter.empty
-    assert signature == {name: default for name, default in OPTIONS.items() if name != "experiment"}
+
+def test_run_grid_explains_each_option():
     assert arguments_in(run_grid) == list(inspect.signature(run_grid).parameters)
 
 
@@ -96,7 +95,7 @@ def test_all_that_is_wrong_with_options_is_said_at_once():
 def test_options_that_exclude_each_other_are_refused(options, expected):
     problems = Problems()
 
-    GridOptions(experiment="e", **options).check_values(problems)
+    options_of(**options).check_values(problems)
 
     assert expected in "".join(problems)
 
@@ -106,7 +105,7 @@ def test_ranks_of_several_machines_are_not_checked(monkeypatch):
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     problems = Problems()
 
-    GridOptions(experiment="e", executor="inline", check="resume").check_values(problems)
+    options_of(executor="inline", check="resume").check_values(problems)
 
     assert any("torchrun --nnodes=1" in problem for problem in problems)
 
@@ -115,7 +114,7 @@ def test_an_executor_that_is_named_has_its_own_jobs():
     problems = Problems()
     executor = InlineExecutor()
 
-    assert GridOptions(experiment="e", executor=executor, jobs=2).make_executor(problems) is executor
+    assert options_of(executor=executor, jobs=2).make_executor(problems) is executor
     assert problems == [
         "jobs, runs_per_device and timeout belong to the executor object: give them to InlineExecutor()"
     ]
@@ -124,7 +123,7 @@ def test_an_executor_that_is_named_has_its_own_jobs():
 def test_a_run_alone_is_executed_in_this_process_whatever_jobs_say():
     problems = Problems()
 
-    assert isinstance(GridOptions(experiment="e", only=1, jobs=4).make_executor(problems), InlineExecutor)
+    assert isinstance(options_of(only=1, jobs=4).make_executor(problems), InlineExecutor)
     assert problems == []
 
 

@@ -49,7 +49,7 @@ def takes_values_by_position(run, manager, lr, /):
     ("train", "why"),
     [
         (needs_width, "missing a required argument: 'width'"),
-        (takes_only_the_run, "got (run): too many positional arguments"),
+        (takes_only_the_run, "got 'takes_only_the_run': too many positional arguments"),
         (takes_values_by_position, "'lr'"),
     ],
 )
