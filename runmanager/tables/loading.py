@@ -169,10 +169,6 @@ def find_all(path: Paths, damaged: list[str]) -> list[tuple[str, Path, list[RunF
     for folder, paths in selected.items():
         name = folder.name if counts[folder.name] == 1 else str(files.for_people(folder))
         runs = [run for run in read_runs(folder, damaged) if folder in paths or run.path in paths]
-        experiments.append((name_of(name), folder, runs, folder in paths))
+        name = name.encode("utf-8", "backslashreplace").decode()  # every table can hold it
+        experiments.append((name, folder, runs, folder in paths))
     return experiments
-
-
-def name_of(experiment: str) -> str:
-    """Return the name of an experiment as valid UTF-8, which every table can hold."""
-    return experiment.encode("utf-8", "backslashreplace").decode()

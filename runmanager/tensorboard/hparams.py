@@ -26,7 +26,7 @@ EPOCH = "time/epoch_s"
 
 # TensorBoard sorts capitals first, and HParams shows the first five metrics, which are these five, the first
 # followed by the goal. All get a value with the goal's first one, so that parallel coordinates draw the run
-BEST, BEST_AFTER, BEST_EPOCH, EPOCH_SECONDS, LAST = OF_GOAL = (
+BEST, BEST_AFTER, BEST_EPOCH, EPOCH_SECONDS, LAST = (
     "Goal/best", "Goal/best_after_s", "Goal/best_epoch", "Goal/epoch_s", "Goal/last",
 )  # fmt: skip
 """The tags of the goal."""
