@@ -1,6 +1,11 @@
 """What a run has beside its epochs: summary, artifacts, weights."""
 
+import contextlib
+import itertools
 import math
+import resource
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -232,3 +237,108 @@ def test_a_folder_that_cannot_be_copied_is_refused_and_is_no_fault_of_the_storag
     train(manager, after=keep)
 
     assert not load_run(manager.folder).artifacts
+
+
+class Figure:
+    """What matplotlib's figures have."""
+
+    def savefig(self, path):
+        Path(path).write_text(f"a {Path(path).suffix}")
+
+
+class Model:
+    """Saves itself as a folder, as some formats are."""
+
+    def save(self, path):
+        Path(path).mkdir()
+        Path(path, "weights").write_text("of a model")
+
+
+class Elsewhere:
+    def save(self, path):
+        Path(f"{path}.npy").write_text("an array")
+
+
+@pytest.fixture
+def given(tmp_path, monkeypatch):
+    """What a run may keep, in the working directory: a file, a folder and links to them."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model/deep").mkdir(parents=True)
+    for name in ("table.csv", "model/a.txt", "model/deep/b.txt"):
+        (tmp_path / name).write_text(name)
+    (tmp_path / "link").symlink_to("table.csv")
+    (tmp_path / "model/link").symlink_to("a.txt")
+
+
+def kept(manager):
+    """Return what is under artifacts/: name -> content, None of folders."""
+    top = manager.folder / "artifacts"
+    paths = {path.relative_to(top).as_posix(): path for path in top.rglob("*")}
+    assert not [name for name, path in paths.items() if path.is_symlink() or name.startswith(".")]
+    return {name: path.read_text() if path.is_file() else None for name, path in paths.items()}
+
+
+@contextlib.contextmanager
+def small_disk(most):
+    """Refuse to write files of more bytes."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_an_artifact_of_any_kind_replaces_one_of_any_kind_and_no_fault_loses_it(manager, given, tmp_path):
+    folder: dict[str, str | None] = {"": None, "/a.txt": "model/a.txt", "/link": "model/a.txt"}
+    folder |= {"/deep": None, "/deep/b.txt": "model/deep/b.txt"}
+    kinds: dict[Any, dict[str, str | None]] = {
+        "table.csv": {"": "table.csv"}, "model": folder, "a text": {"": "a text"}, Figure(): {"": "a .png"},
+        Model(): {"": None, "/weights": "of a model"},
+    }  # fmt: skip
+    (tmp_path / "large").mkdir()
+    (tmp_path / "large/file").write_text("x" * 10_000)
+
+    def keep():
+        for first, second in itertools.product(kinds, kinds):
+            manager.artifact(first, "same.png")
+            manager.artifact(second, "same.png")
+            expected = {f"same.png{name}": content for name, content in kinds[second].items()}
+            assert kept(manager) == expected
+            for large in ("large", "large/file", "x\n" * 5000):
+                with small_disk(5000), pytest.raises(StorageError, match="same"):
+                    manager.artifact(large, "same.png")
+                assert kept(manager) == expected
+        manager.artifact("model")
+        manager.artifact("link")
+        manager.artifact(manager.folder / "artifacts/model")  # itself
+        manager.artifact(manager.folder / "artifacts/model/deep", "model")
+        assert kept(manager) == {
+            **expected,
+            "link": "table.csv",
+            "model": None,
+            "model/b.txt": "model/deep/b.txt",
+        }
+
+    train(manager, after=keep)
+
+    assert load_runs(tmp_path)["status"].tolist() == ["completed"]
+
+
+@pytest.mark.parametrize(
+    ("content", "name", "named"),
+    [
+        *((path, name, "tabel.csv") for path in ("tabel.csv", Path("tabel.csv")) for name in (None, "x.csv")),
+        ("x" * 5000, None, "no file or folder"), ("a\0b", None, "no file or folder"), (Figure(), None, "name"),
+        (Elsewhere(), "x", "'x' is not the name"), (7, "x", "got 7"), (None, None, "path"), (b"b", "x", "path"),
+        *((path, "all", "contains the artifact itself") for path in (".", "exp", "exp/001-lr=0.1/artifacts")),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_an_artifact_is_refused_and_nothing_is_written(manager, given, content, name, named):
+    def keep():
+        manager.artifact("a text", "x.txt")
+        with pytest.raises(InvalidArgumentError, match=named):
+            manager.artifact(content, name)
+        assert kept(manager) == {"x.txt": "a text"}
+
+    train(manager, after=keep)
