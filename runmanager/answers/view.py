@@ -14,7 +14,6 @@ from rich.console import Console, ConsoleOptions
 from rich.text import Text
 
 from runmanager.core.wording import listed
-from runmanager.drawing.console import for_output
 from runmanager.drawing.table import ENDLESS, Table, wrapped
 from runmanager.tables.cells import cell, durations, join
 from runmanager.tables.columns import hyperparameters_of
@@ -55,7 +54,7 @@ class View:
         is_terminal = bool(sys.stdout) and sys.stdout.isatty()
         width = shutil.get_terminal_size().columns if is_terminal else ENDLESS
         lines, caption = self._fitted(width)
-        return for_output("\n".join([*(line.plain for line in lines), *wrapped(caption, width)]))
+        return "\n".join([*(line.plain for line in lines), *wrapped(caption, width)])
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Any]:
         lines, caption = self._fitted(options.max_width if console.is_terminal else ENDLESS)

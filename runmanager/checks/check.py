@@ -69,7 +69,7 @@ def try_settings(loop: Loop, task: CheckTask) -> tuple[list[tuple[Run, Outcome]]
     if not settings:
         return [], repeats, []
     words = f"{path.name}: checking {counted(len(settings), 'setting')}"
-    display.show_start(words)
+    display.show_progress(words)
     executor.num_lanes(settings)
     ended: list[tuple[Run, Outcome]] = []
     with task.temporary_folder() as folder, loop.signals.at_once():

@@ -45,6 +45,7 @@ def note_command(target: Path, text: str | None = None) -> None:
 def devices_command() -> None:
     """List the devices: memory (GiB), cores, precisions."""
     from runmanager.devices.describe import describe_devices
-    from runmanager.drawing.console import print_table
+    from runmanager.drawing.console import print_fitted
+    from runmanager.drawing.table import Table
 
-    print_table(describe_devices())
+    print_fitted(Table.of(describe_devices()))

@@ -614,9 +614,6 @@ class Display(Listener):
     def say(self, line: str) -> None:
         """Show a permanent line."""
 
-    def show_start(self, line: str) -> None:
-        """Show a temporary line until other lines follow."""
-
     def show_progress(self, line: str) -> None:
         """Replace the temporary line, if the display can replace lines."""
 

@@ -1,10 +1,9 @@
 """The output of tables and lines to a terminal, a notebook or a file."""
 
 import contextlib
-import shutil
 import sys
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from html import escape
 from typing import IO, TYPE_CHECKING, Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -19,9 +18,7 @@ if TYPE_CHECKING:
 
 _MOST_ROWS = 40  # maximum number of printed rows of a table
 _MOST_LINES = 1000  # maximum number of lines that a notebook shows
-_NOTEBOOK_WIDTH = 110  # characters in a line of a notebook
-_NOTEBOOK_HEIGHT = 100
-_PLAIN = str.maketrans("✓✗–—·…━╌×±≥≤", "vx---~=.x~><")  # noqa: RUF001 - ASCII replacements
+_NOTEBOOK_HEIGHT = 100  # lines below the printed ones
 _INDENT = "    "
 _LINES_STYLE = "white-space: pre-wrap; word-break: normal; overflow-wrap: anywhere; font-family: monospace"
 
@@ -29,20 +26,10 @@ Drawing = Callable[[int, int], list[Text]]
 """Returns the lines that fit a width and a height."""
 
 
-def print_table(rows: "pd.DataFrame | Sequence[Mapping[str, Any]]", console: Console | None = None) -> None:
-    """Print the last rows of a table."""
-    console = console or wide_console()
-    left_out = max(len(rows) - _MOST_ROWS, 0)
-    if left_out:
-        console.print(f"({left_out} earlier rows are in the table, not shown here)")
-    if names := print_fitted(Table.of(rows[left_out:]), console):
-        console.print(f"(not shown: {', '.join(names)})", style="dim", soft_wrap=True)
-
-
 def print_fitted(table: Table, console: Console | None = None, *, everything: bool = False) -> list[str]:
     """Print the columns of a table that fit the terminal, or `everything`; return the names of the others."""
     console = console or wide_console()
-    lines, names = table.fitted(console.width, everything=everything)
+    lines, names = table.fitted(max(ENDLESS - 1, console.width) if everything else console.width)
     console.print(Text("\n").join(lines), soft_wrap=True)
     return names
 
@@ -58,10 +45,8 @@ class Screen:
     """
 
     def __init__(self, console: Console, *, is_live: bool = False) -> None:
-        self.is_live = is_live
-        self._console = console
+        self.is_live, self._console = is_live, console
         self._live: Live | None = None
-        self._below: Drawing = lambda *_: []
 
     @property
     def width(self) -> int:
@@ -77,52 +62,45 @@ class Screen:
         """Print lines; in a terminal, long lines are wrapped between words."""
         if self.width < ENDLESS:
             lines = [part for line in lines for part in wrapped(line, self.width, "", _INDENT)]
-        with self._unharmed():  # one call for all lines, as each call redraws the content below
-            self._console.print(Text("\n").join(map(colored, lines)), soft_wrap=True)
+        self._print(Text("\n").join(map(colored, lines)))  # one call, as each call redraws the content below
 
     def conclude(self, panel: Any) -> int | None:
         """Print the final panel, which rich can render; return the cell of a notebook that shows it."""
-        with self._unharmed():
-            self._console.print(panel, soft_wrap=True)
+        self._print(panel)
         return None
 
     def epoch_ended(self, results: "Callable[[], pd.DataFrame]", line: Callable[[int], str]) -> None:
         """Show an epoch: a notebook replaces its table of results, a terminal prints a line."""
-        # with FORCE_COLOR, rich treats a file as a terminal
-        if self.is_shown and _is_terminal(self._console.file):
+        if self.width < ENDLESS:
             self.print([line(self.width)])
 
     def run_ended(self, results: "pd.DataFrame") -> None:
-        """Print the table of results after a run."""
+        """Print the last rows of the table of results after a run."""
+        if len(results) > _MOST_ROWS:
+            self._print(f"(the last {_MOST_ROWS} of {len(results):,} rows)")
         with self._unharmed():
-            print_table(results, console=self._console)
-
-    def show_start(self, line: str) -> None:
-        """Show a line until other content is shown below; the line is not written to a file."""
-        if self.is_live:
-            self.show_below(lambda *_: [Text(line)])
-        elif _is_terminal(self._console.file):
-            self.print([line])
+            if names := print_fitted(Table.of(results[-_MOST_ROWS:]), self._console):
+                self._print(f"(not shown: {', '.join(names)})")
 
     def show_below(self, content: Drawing | None) -> None:
         """Replace the content below the lines; None removes it."""
+        live = self._live
         with self._unharmed():
             if content is None:
-                live, self._live = self._live, None
+                self._live = None
                 if live:
                     live.stop()
-                return
-            self._below = content
-            if self._live:
-                self._live.refresh()
             elif self.is_live:
-                self._live = Live(self, console=self._console, auto_refresh=False, transient=True)
-                self._live.start(refresh=True)
+                if live is None:
+                    live = self._live = Live(console=self._console, auto_refresh=False, transient=True)
+                    live.start()
+                # text without wrapping is drawn faster
+                lines = Text("\n", no_wrap=True, overflow="ellipsis")
+                live.update(lines.join(content(self.width, self._console.height)), refresh=True)
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
-        for line in self._below(options.max_width, console.height):
-            line.truncate(options.max_width, overflow="ellipsis")
-            yield from line.render(console, end="\n")  # render without wrapping, which is slow
+    def _print(self, content: Any) -> None:
+        with self._unharmed():
+            self._console.print(content, soft_wrap=True)
 
     @contextlib.contextmanager
     def _unharmed(self) -> Iterator[None]:
@@ -135,18 +113,17 @@ class Screen:
 class NotebookScreen(Screen):
     """Updates the output of a notebook's cell in place, without the ipywidgets that rich needs."""
 
-    width = _NOTEBOOK_WIDTH
+    width = 110
 
     def __init__(self, console: Console) -> None:
         super().__init__(console, is_live=True)
-        self._lines: deque[str] = deque(maxlen=_MOST_LINES)
+        self._lines: list[Text] = []
         self._handles: dict[str, Any] = {}
 
     def print(self, lines: Sequence[str]) -> None:
-        """Print lines above the live content."""
-        self._lines += lines
-        head = ["(earlier lines are not shown here)"] if len(self._lines) == _MOST_LINES else []
-        self._show("above", NotebookLines([*head, *self._lines]))
+        """Print lines above the live content; of very many lines, the last ones stay visible."""
+        self._lines = [*self._lines, *map(Text, lines)][-_MOST_LINES:]
+        self._show("above", NotebookLines(self._lines))
 
     def conclude(self, panel: Any) -> int | None:
         """Display the final panel."""
@@ -164,8 +141,7 @@ class NotebookScreen(Screen):
         """Replace the content below the lines; None removes it."""
         if "below" not in self._handles:
             self.print([])  # display the lines before the content
-        lines = content(_NOTEBOOK_WIDTH, _NOTEBOOK_HEIGHT) if content else []
-        self._show("below", NotebookLines([line.plain.rstrip() for line in lines]))
+        self._show("below", NotebookLines(content(self.width, _NOTEBOOK_HEIGHT) if content else []))
 
     def _show(self, part: str, content: Any) -> None:
         """Display a part of the cell's output, or replace it."""
@@ -180,20 +156,23 @@ class NotebookScreen(Screen):
 class NotebookLines:
     """Lines for a notebook, with their leading signs in color."""
 
-    def __init__(self, lines: Sequence[str]) -> None:
+    def __init__(self, lines: Sequence[Text]) -> None:
         self._lines = lines
 
     def __repr__(self) -> str:
-        return "\n".join(self._lines)
+        return "\n".join(line.plain for line in self._lines)
 
     def _repr_html_(self) -> str:
-        content = "\n".join(signed(line[:1], line[:1]) + signed(line[1:], "") for line in self._lines)
+        content = ""
+        for line in self._lines:
+            sign, rest = line.plain[:1], escape(line.plain[1:])
+            content += signed(sign, sign) + (f"<b>{rest}</b>" if line.style == "bold" else rest) + "\n"
         return f'<pre style="{_LINES_STYLE}">{content}</pre>' if content else ""
 
 
-def colored(line: str) -> Text:
-    """Return a line as text, with its leading sign in color."""
-    content = Text(line)
+def colored(line: str, style: str = "") -> Text:
+    """Return a line as text in a style, with its leading sign in color."""
+    content = Text(line, style)
     content.stylize(sign_color(line[:1]), 0, 1)
     return content
 
@@ -204,19 +183,12 @@ def choose_screen(*, show: bool) -> Screen:
     console.quiet = not show
     if show and in_notebook():
         return NotebookScreen(console)
-    # with FORCE_COLOR, rich treats a file as a terminal: the file gets colors, but no cursor movements
-    return Screen(console, is_live=show and console.is_interactive and _is_terminal(console.file))
-
-
-def _is_terminal(file: Any) -> bool:
-    """Whether a stream is a terminal; a stream of the user's may lack the method."""
-    return bool(getattr(file, "isatty", bool)())
+    return Screen(console, is_live=show and console.is_interactive and console.width < ENDLESS)
 
 
 def in_notebook() -> bool:
     """Whether this process is a notebook's kernel; never imports IPython."""
-    shell = _shell()
-    return shell is not None and "IPKernelApp" in shell.config
+    return "IPKernelApp" in getattr(_shell(), "config", ())
 
 
 def cell_number() -> int | None:
@@ -225,17 +197,15 @@ def cell_number() -> int | None:
 
 
 def _shell() -> Any:
-    ipython = sys.modules.get("IPython")
-    return ipython.get_ipython() if ipython and hasattr(ipython, "get_ipython") else None
+    return getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
 
 
 def wide_console() -> Console:
     """Return a console on standard output; without a terminal, lines are not wrapped."""
     console = _PlainConsole(highlight=False, markup=False, emoji=False)
-    if not console.is_terminal:
+    # with FORCE_COLOR, rich treats a file as a terminal: the file gets colors; a stream may lack the method
+    if not getattr(console.file, "isatty", bool)():
         console.width = ENDLESS
-    elif console.is_dumb_terminal:
-        console.size = shutil.get_terminal_size()  # without this size, rich assumes 80 columns
     return console
 
 
@@ -253,23 +223,7 @@ class _PlainConsole(Console):
         raise BrokenPipeError
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Render text, with replacements for symbols that the encoding of the file lacks."""
+        """Render text, with "?" for symbols that the encoding of the file lacks."""
         for segment in super().render(renderable, options):
-            yield segment if segment.control else segment._replace(text=encodable(segment.text, self.encoding))
-
-
-def for_output(content: str) -> str:
-    """Return a text that `print` can write to standard output, whatever its encoding."""
-    return encodable(content, getattr(sys.stdout, "encoding", None) or "utf-8")
-
-
-def encodable(content: str, encoding: str) -> str:
-    """Replace characters that an encoding lacks; the project's symbols keep their width.
-
-    >>> encodable("✓ 1/2 · lr=0.1 …", "ascii")
-    'v 1/2 - lr=0.1 ~'
-    """
-    with contextlib.suppress(UnicodeEncodeError):
-        content.encode(encoding)
-        return content
-    return content.translate(_PLAIN).encode(encoding, "replace").decode(encoding)
+            content = segment.text.encode(self.encoding, "replace").decode(self.encoding)
+            yield segment._replace(text=content)

@@ -266,7 +266,7 @@ def open_grid(
         progress = GridProgress(experiment.path.name, show=is_shown)
         closing.callback(progress.clear)
         # show this line now, as the import of torch takes seconds
-        progress.show_start(f"{options.experiment}: {'planning' if options.plan_only else 'starting'}")
+        progress.show_progress(f"{options.experiment}: {'planning' if options.plan_only else 'starting'}")
     executor.prepare(train, experiment.path)  # lanes import torch while this process does
     in_parent = [listener for listener in options.listeners if listener.where == "parent"]
     in_worker = [listener for listener in options.listeners if listener.where == "worker"]

@@ -26,7 +26,7 @@ from runmanager.drawing.console import choose_screen, colored
 from runmanager.drawing.table import GAP
 from runmanager.errors import InvalidArgumentError
 from runmanager.executors.signals import INTERRUPTED, TIME_IS_OVER
-from runmanager.screen.announcements import announce, announce_alone, changes_of
+from runmanager.screen.announcements import announce, changes_of
 from runmanager.screen.plan_table import costs_of, plan_summary, plan_table
 from runmanager.screen.run_rows import COUNT, DEVICE, Running, RunTable, with_note
 from runmanager.screen.time_left import costs, rounded, scheduled
@@ -83,11 +83,9 @@ class GridProgress(Display):
         self._past = costs_of(first)
         self.add_runs([planned.folder for planned in first.due])
         self._table.widen({COUNT: f"✓ {self._count}"})
-        if loop.task.raises:
-            announce_alone(loop, plan)
-        else:
+        if not loop.task.raises:
             self._rank()
-            announce(loop, first)
+        announce(loop, first)
 
     def __enter__(self) -> Self:
         self._began = time.monotonic()
@@ -210,10 +208,6 @@ class GridProgress(Display):
         for line in str(panel).split("\n"):
             self._log(line)
         return replace(panel, cell=self._screen.conclude(panel))
-
-    def show_start(self, line: str) -> None:
-        """Show a line until the next output."""
-        self._screen.show_start(line)
 
     def show_progress(self, line: str) -> None:
         """Show a status line below the others, if the screen can update such a line."""

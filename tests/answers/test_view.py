@@ -136,7 +136,7 @@ def test_settings_are_written_with_mean_and_interval_for_a_text(runs):
     assert markdown[2].startswith("| **0.1** | **a\\_b** | **0.12** | **0.0952 to 0.1448** | ")
     assert latex[0] == "\\begin{tabular}{rlrlrr}"
     assert latex[2] == "lr & net & test\\_accuracy & 95 \\% interval & repeats & test\\_loss \\\\"
-    assert latex[4].startswith("\\textbf{0.1} & \\textbf{a\\_b} & \\textbf{0.12} & \\textbf{0.09")
+    assert latex[4].startswith("0.1 & a\\_b & 0.12 & 0.09")
     assert latex[-1] == "\\end{tabular}"
 
 

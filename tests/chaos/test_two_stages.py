@@ -107,13 +107,12 @@ def test_a_changed_first_stage_reaches_the_second_also_through_kills(tmp_path, c
 
 @pytest.mark.slow
 @pytest.mark.nightly
-def test_data_given_changed_and_taken_away_are_each_said(tmp_path):
+def test_data_given_and_changed_are_each_said(tmp_path):
     (tmp_path / "program.py").write_text(PROGRAM)
     said = [start(tmp_path, **({"DATA": data} if data else {})).stdout for data in ("", "v1", "v1", "v2", "")]
 
     assert [("data= is given now" in each, "again: the data" in each) for each in said] == [
         (False, False), (True, False), (False, False), (False, True), (False, False),
     ]  # fmt: skip
-    assert "! 2 runs had been given data=, not given now: a change of it is not noticed" in said[-1]
     assert load_runs(tmp_path / "runs" / "pretrain")["attempts"].tolist() == [3, 3]
     assert load_runs(tmp_path / "runs" / "probe")["attempts"].tolist() == [1, 1]  # the weights are the same

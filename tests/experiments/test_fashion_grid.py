@@ -59,7 +59,7 @@ def test_the_grid_is_trained_once(start, tmp_path):
 
     assert [(done.returncode, done.stderr) for done in (first, second)] == [(0, "")] * 2
     assert f"{tmp_path}/fashion_grid: 1 run, 1 to execute\n" in first.stdout
-    assert f"{tmp_path}/fashion_grid: 1 run, 0 to execute, 1 done before\n" in second.stdout
+    assert f"{tmp_path}/fashion_grid: 1 run, 0 to execute, 1 completed\n" in second.stdout
     assert [path.read_bytes() for path in tmp_path.rglob("*.jsonl")] == [written]
     (row,) = load_results(tmp_path).to_dict(orient="records")
     assert list(row)[6:] == ["lr", "batch_size", "num_workers", "device", "train_size", *TESTED]

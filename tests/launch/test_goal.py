@@ -62,7 +62,7 @@ def test_a_later_start_keeps_the_goal_or_replaces_it_and_says_so(tmp_path, capsy
     lines = capsys.readouterr().out.splitlines()
     assert "! the goal is min:reward now, no longer max:reward" in lines
     assert "! the repeat axes are none now, no longer seed" in lines
-    assert any(line.endswith("6 runs, 0 to execute, 6 done before") for line in lines)  # it identifies no run
+    assert any(line.endswith("6 runs, 0 to execute, 6 completed") for line in lines)  # it identifies no run
     assert best(load_runs(tmp_path))["run"].tolist()[0] == 1
 
 

@@ -312,7 +312,7 @@ def test_it_is_said_what_is_decided(start, capsys):
     assert "pruned" in lines[4]
     assert "behind 1 of 3 runs" in lines[4]
     start(Train(), prune=THIRD, display=None)
-    assert "9 runs, 0 to execute, 3 done before, 6 pruned before" in capsys.readouterr().out
+    assert "9 runs, 0 to execute, 3 completed, 6 pruned" in capsys.readouterr().out
 
 
 def own_loop(run, manager, *, obeys):

@@ -102,7 +102,7 @@ def test_a_completed_run_whose_broken_change_was_undone_is_not_executed(start, c
     outcome = start(train, only=3)
 
     assert (train.executed, outcome.exit_code) == ([], 0)
-    assert "run 3 is completed by the present code: nothing is executed" in capsys.readouterr().out
+    assert "1 run, 0 to execute, 1 completed" in capsys.readouterr().out
 
 
 def test_several_runs_are_executed_in_the_order_given(start):

@@ -87,17 +87,6 @@ def test_results_are_kept_if_that_is_wanted(root, monkeypatch):
 
 
 @pytest.mark.slow(everywhere=True)
-def test_weights_that_are_gone_are_named(root, capsys):
-    start(root, "pretrain", pretrain)
-    start(root, "probe", probe_of(root))
-    next(root.glob("pretrain/001*/weights.pt")).unlink()
-
-    start(root, "probe", probe_of(root), display=True)
-
-    assert "! 1 run had loaded weights or artifacts of another run, gone now" in capsys.readouterr().out
-
-
-@pytest.mark.slow(everywhere=True)
 def test_a_root_that_was_moved_has_the_same_weights(root, tmp_path):
     start(root, "pretrain", pretrain)
     start(root, "probe", probe_of(root))
