@@ -37,7 +37,7 @@ def best_command(
       runmanager best runs/fashion_grid --goal loss --goal "min:run duration"
       runmanager best --where "lr<0.1" --where device=cpu
       runmanager best --json | jq '.[0]'
-      runmanager best wandb.csv --goal max:val/f1 --hyperparameters lr --repeats seed
+      runmanager best wandb.csv --goal max:val/f1 --repeats seed
 
     Exit codes: 0 shown; 2 no runs, no such metric or a mistaken condition.
 
@@ -161,7 +161,7 @@ def decide_command(
       runmanager decide runs/fashion_grid                which setting is best?
       runmanager decide device runs/fashion_grid --goal accuracy --margin 0.002
       runmanager decide experiment runs/before runs/after
-      runmanager decide wandb.csv --hyperparameters lr --repeats seed --goal max:val/f1
+      runmanager decide wandb.csv --repeats seed --goal max:val/f1
 
     Exit codes: 0 shown, decided or not; 2 no runs, no such hyperparameter or no such column.
 

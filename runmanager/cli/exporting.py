@@ -33,7 +33,7 @@ def report_command(
       runmanager report runs/fashion_grid --goal test_loss
       runmanager report runs/fashion_grid --goal loss --goal "min:run duration"
       runmanager report runs/ablation --base runs/ablation/1
-      runmanager report wandb.csv --goal max:val/f1 --hyperparameters lr --repeats seed
+      runmanager report wandb.csv --goal max:val/f1 --repeats seed
       runmanager report runs/before runs/after
       runmanager report runs
       runmanager report runs/fashion_grid --watch

@@ -58,6 +58,7 @@ def load_selected(
 ) -> "pd.DataFrame":
     """Load those runs of the folders, or of a file of another tool, that meet a condition."""
     from runmanager.tables.columns import HYPERPARAMETERS
+    from runmanager.tables.elsewhere import certain_hyperparameters
     from runmanager.tables.formats import load_table
     from runmanager.tables.loading import load_runs
     from runmanager.tables.roots import no_runs
@@ -72,6 +73,10 @@ def load_selected(
     runs = load_table(files[0]) if files else load_runs(folders)
     if files:
         names = names_in(hyperparameters or "") or runs.attrs.get(HYPERPARAMETERS)
+        if not names and repeats:
+            names = certain_hyperparameters(runs, [goal] if isinstance(goal, str) else goal or (), repeats)
+            if names:
+                say(f"{files[0]}: the hyperparameters are {listed(names)}; to correct: --hyperparameters")
         if not names:
             rule = f"{files[0]} does not say which columns are hyperparameters"
             step = f"name them among {listed(runs)}, as --hyperparameters lr,width"

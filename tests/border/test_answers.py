@@ -716,15 +716,16 @@ def test_a_false_difference_from_a_base_is_rare():
 WANDB = "Unnamed: 0,Name,State,Created,Runtime,augment,lr,seed,train/loss,val/f1"
 
 
-def wandb(folder, lost=()):  # as pandas reads and writes it again
+def wandb(folder, lost=(), changed=""):  # as pandas reads and writes it again
     generator = random.Random(0)  # noqa: S311
-    lines = [WANDB]
+    lines = [WANDB + (",depth" if changed else "")]
     for lr in (0.1, 0.01):
         for seed in range(8):
             state = "crashed" if (lr, seed) in lost else "finished"
             value = 0.7 + lr + generator.gauss(0, 0.01)
             about = f"{len(lines)},r{lr}-{seed},{state},2026-01-0{seed + 1},{90 + seed}"
-            lines.append(f"{about},true,{lr},{seed},0.{seed}1,{value}")
+            extra = f",{generator.choice([1, 2])}" if changed else ""
+            lines.append(f"{about},true,{lr},{seed},0.{seed}1,{value}{extra}")
     path = folder / "wandb.csv"
     path.write_text("\n".join(lines))
     return path
@@ -732,21 +733,25 @@ def wandb(folder, lost=()):  # as pandas reads and writes it again
 
 @pytest.mark.parametrize("words", [["decide"], ["best"], ["compare", "lr"], ["compare", "--base", "lr=0.1"]])
 def test_a_csv_of_another_tool_is_answered_by_the_commands(tmp_path, words):
-    options = ("--hyperparameters", "lr", "--repeats", "seed", "--goal", "max:val/f1")
-
-    answer = command(*words, wandb(tmp_path), *options)
+    answer = command(*words, wandb(tmp_path), "--repeats", "seed", "--goal", "max:val/f1")
 
     assert answer.code == 0
+    assert "the hyperparameters are lr" in answer.err
     assert "lr" in answer.out or "0.1" in answer.out
     assert words != ["decide"] or "lr=0.1 is better than lr=0.01" in answer.out
 
 
-def test_the_hyperparameters_of_a_csv_of_another_tool_are_asked_for(tmp_path):
-    refused = command("decide", wandb(tmp_path), "--repeats", "seed", "--goal", "max:val/f1")
+@pytest.mark.parametrize(("changed", "options"), [("depth", ("--repeats", "seed")), ("", ())])
+def test_a_column_that_may_be_a_hyperparameter_or_a_result_is_asked_for(tmp_path, changed, options):
+    path, goal = wandb(tmp_path, changed=changed), ("--goal", "max:val/f1")
+
+    refused = command("decide", path, *options, *goal)
+    answer = command("decide", path, "--repeats", "seed", *goal, "--hyperparameters", "lr")
 
     assert refused.code == 2
-    assert "augment, lr, seed" in refused.err
+    assert changed in refused.err
     assert "--hyperparameters" in refused.err
+    assert "lr=0.1 is better" in answer.out
 
 
 def test_a_csv_of_epochs_is_named_as_such(tmp_path):
