@@ -162,9 +162,9 @@ class RunTask:
 
 def _fingerprint_of(run: Run, of_grid: Fingerprint) -> Fingerprint:
     """Return the fingerprint of one run, for which no hyperparameters of other runs count."""
-    keys = {key_of(value) for value in run}
-    parts = {key: text for key, text in of_grid.get("hyperparameters", {}).items() if key in keys}
-    return {**of_grid, "hyperparameters": parts}
+    parts = of_grid.get("hyperparameters", {})
+    keys = map(key_of, run if parts else ())
+    return {**of_grid, "hyperparameters": {key: parts[key] for key in keys if key in parts}}
 
 
 @contextmanager
