@@ -394,16 +394,14 @@ def outcome_of(loop: Loop, exit_code: int, **facts: Any) -> GridOutcome:
             experiment.forget(left_out)
     end: dict[str, Any] | None = None
     if facts:
-        from runmanager.answers.time_spent import time_spent
-
-        end = facts | {"is_over": loop.is_over, "more": loop.num_more, "time": None}
+        end = facts | {"is_over": loop.is_over, "more": loop.num_more, "times": ()}
         # changed runs without an epoch since the change: tables have their earlier epochs
         changed = [planned for id_, planned in loop.runs.items() if not loop.states[id_].epochs]
         end["num_changed"] = sum(bool(planned.folder.since and planned.before.epochs) for planned in changed)
         if loop.first_began:
             seconds, starting = time.monotonic() - loop.began, loop.first_began - loop.began
             runs = [(loop.runs[id_].before, loop.states[id_], taken) for id_, taken in loop.seconds.items()]
-            end["time"] = time_spent(seconds, loop.num_lanes, starting, runs)
+            end["times"] = seconds, loop.num_lanes, starting, runs
         statuses = [state.status for state in states]
         are_lost = all(status.is_lost or status is Status.UNAVAILABLE for status in statuses)
         if states and are_lost and not getattr(loop.display, "is_shown", False):
