@@ -24,10 +24,6 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_map
 
-from runmanager.core import epoch
-from runmanager.devices import torch_devices
-from runmanager.front import optimizer_step
-
 PRETENDED = "RUNMANAGER_PRETENDED_DEVICES"
 WELL, FULL, HANGS = "well", "full", "hangs"
 DEAD = "CUDA error: unspecified launch failure\nand more"
@@ -112,8 +108,6 @@ def pretend() -> None:
     """Give this process the devices in the folder that the environment names: for a `sitecustomize`."""
     if PRETENDED in os.environ:
         _loaded(None, Machine(Path(os.environ[PRETENDED]), count=1))
-        # autocast leaves pretended tensors alone
-        optimizer_step.usable_precisions = lambda _: ["fp32", "bf16", "fp16"]  # type: ignore[assignment]
 
 
 @contextlib.contextmanager
@@ -252,9 +246,8 @@ class _Here:
         def device_count() -> int:
             if kind != "cuda" or "CUDA_VISIBLE_DEVICES" not in os.environ:
                 return machine.count
-            shown: list[Any] = (
-                torch.cuda._parse_visible_devices()
-            )  # CUDA ends the list at the first that is not there
+            shown: list[Any] = torch.cuda._parse_visible_devices()
+            # CUDA ends the list at the first that is not there
             return len(
                 [*itertools.takewhile(lambda each: isinstance(each, str) or each < machine.count, shown)]
             )
@@ -288,8 +281,6 @@ class _Here:
                           "memory_allocated": lambda device=None: self.allocated[self.index(device)],
                           "reset_peak_memory_stats": reset_peak}  # fmt: skip
         patch.setattr(torch.Tensor, "pin_memory", _pinned)
-        patch.setattr(torch_devices, "_warmed", set())
-        patch.setattr(epoch, "_begun", set())
         for name, value in of_accelerator.items():
             patch.setattr(torch.accelerator, name, value)
         for name, value in of_module.items():
@@ -423,6 +414,9 @@ def _compute(func: Any, args: Any, kwargs: Any) -> Any:
         if func in (_ATEN.div_.Tensor, _ATEN.div.Tensor) and _is_number(args[1]):  # BinaryDivTrueKernel.cu
             func, plain = _TIMES[func], (plain[0], torch.tensor(1 / float(args[1]), dtype=plain[0].dtype))
         result = func(*plain, **options)
+        if func is _ATEN.mm.default and result.shape == (2, 2) and torch.is_autocast_enabled(here.machine.kind):
+            # autocast leaves pretended tensors alone, but for the product by which its types are tried
+            result = result.to(torch.get_autocast_dtype(here.machine.kind))
     if target is None or func in _READS:
         return result
     written = [

@@ -195,6 +195,22 @@ def test_what_leaves_work_as_an_exception_passes_through(executor, ending, error
     assert RUNS[1] not in outcomes
 
 
+class TwoPartsError(Exception):
+    """An error that can be written, but not be read again."""
+
+    def __init__(self, first, second):
+        super().__init__(f"{first} and {second}")
+
+
+@pytest.mark.parametrize("of_lock", [False, True])
+def test_an_exception_that_no_process_can_send_or_read_passes_through_as_its_text(executor, of_lock):
+    def odd_work(_run, _report):
+        raise RuntimeError(threading.Lock()) if of_lock else TwoPartsError("this", "that")
+
+    with pytest.raises((RuntimeError, TwoPartsError), match="_thread.lock" if of_lock else "this and that"):
+        list(execute(executor, RUNS, odd_work))
+
+
 def test_nothing_is_started_after_the_iterator_is_closed(executor):
     watch = Watcher()
 

@@ -8,7 +8,7 @@ import torch
 
 from runmanager import RunManager, TensorLoader
 from tests.accelerators import Machine, installed
-from tests.test_accelerators import CUDA, network, waits_per_batch
+from tests.border.test_pretended_devices import CUDA, network, waits_per_batch
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # those of Lightning
 
