@@ -16,7 +16,7 @@ from torch.nn import functional
 from torch.optim.swa_utils import AveragedModel
 from torch.utils.data import DataLoader, TensorDataset
 
-from runmanager import fit, load_results, load_run, load_runs
+from runmanager import InlineExecutor, fit, load_results, load_run, load_runs
 from tests.border import reading
 from tests.border.events import scalars_of
 from tests.border.work import announce, meet, start, statuses, trained
@@ -221,7 +221,7 @@ def test_a_change_that_failed_is_not_repeated_unless_that_is_wanted(capsys):
     newer, completed = begin("newer")
 
     assert (again, failed.exit_code, failed.runs["status"].tolist()) == ([], 1, ["failed", "failed"])
-    assert "exp: 2 runs, 0 to execute, 2 failed before" in said
+    assert "exp: 2 runs, 0 to execute, 2 failed" in said
     assert "keep the earlier results of 2 runs until the first new epoch" in said
     assert (debugged, alone.exit_code) == ([0.2], 0)
     assert (newer, completed.runs["status"].tolist()) == ([0.1, 0.2], ["completed"] * 2)
@@ -263,6 +263,49 @@ def test_runs_begun_with_another_release_of_torch_are_executed_anew_and_their_jo
     assert [path.read_bytes() for path in paths] == before
     assert outcome.results["epoch"].tolist() == [1, 2, 3] * 2
     assert outcome.runs["attempts"].tolist() == [2, 1 if at else 2]
+
+
+def scaled(scale):
+    """Make a training function of which another scale is another value."""
+
+    def train_scaled(run, manager):
+        with manager.run(run):
+            for _ in manager.epochs(1):
+                manager.track_loss(run.lr * scale, 1)
+
+    return train_scaled
+
+
+@pytest.mark.parametrize("plan_only", [True, False])
+def test_runs_that_changed_are_counted_by_what_changed_in_the_first_line(capsys, plan_only):
+    start(ONE, scaled(2))
+    start(TWO, scaled(1), data="first", changed="keep")
+    capsys.readouterr()
+
+    start(TWO, scaled(2), data="second", plan_only=plan_only, display=True)
+
+    line = capsys.readouterr().out.partition("\n")[0]
+    assert line.startswith("! 2 runs changed and are executed again")
+    parts = ("data= is given now (1)", "scale was 1, is 2", "the data")
+    assert [part for part in parts if part not in line] == []
+
+
+SEEN: list[float] = []
+
+
+def noting(run, manager):
+    SEEN.append(run.lr)
+    scaled(1)(run, manager)
+
+
+@pytest.mark.parametrize(("is_in_process", "attempts"), [(True, 1), (False, 2)])
+def test_what_runs_change_in_the_process_of_an_executor_that_says_so_is_no_change(is_in_process, attempts):
+    executor = type("Here", (InlineExecutor,), {"is_in_process": is_in_process})
+
+    for _ in range(2):
+        outcome = start(TWO, noting, executor=executor())
+
+    assert outcome.runs["attempts"].tolist() == [attempts] * 2
 
 
 @by_night

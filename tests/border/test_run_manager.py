@@ -35,6 +35,7 @@ from runmanager import (
     load_steps,
 )
 from tests.border import reading
+from tests.border.screens import terminal
 
 HOME = Path(__file__).parents[2]
 
@@ -110,6 +111,10 @@ MISPLACED: list[tuple[Any, str]] = [
         "end_epoch()",
     ),
     (lambda _: list(RunManager().remaining([RUN])), "RunManager("),
+    (
+        lambda m: [m.begin_run(RUN), m.begin_epoch(), m.end_epoch(), next(m.epochs(2, checkpoint={}))],
+        "before the first",
+    ),
 ]
 
 
@@ -222,6 +227,64 @@ def test_a_run_that_diverges_ends_and_names_batch_and_last_loss(manager, tmp_pat
     (error,) = load_runs(tmp_path)["error"]
     assert [text in error for text in ("nan", "epoch 2", "step 3", "0.25")] == [True] * 4
     assert load_results(tmp_path)["loss"].isna().tolist() == [False, True]
+
+
+def test_a_mean_that_is_too_large_for_a_number_names_no_batch(manager, tmp_path):
+    with manager.run(RUN):
+        for _ in manager.epochs(2):
+            manager.track_loss(1e308, 100)
+
+    assert load_runs(tmp_path)["error"].tolist() == ["loss became inf in epoch 1"]
+
+
+def test_a_run_ended_inside_an_epoch_is_interrupted_and_the_next_one_can_begin(manager, tmp_path):
+    manager.begin_run(RUN)
+    manager.begin_epoch()
+    manager.end_epoch()
+    manager.begin_epoch()
+    with pytest.raises(LifecycleError, match=r"end_run\(\) inside epoch 2: call end_epoch\(\) first; run 1"):
+        manager.end_run()
+    with manager.run({"lr": 0.2}):
+        pass
+
+    assert statuses(tmp_path) == [("interrupted", 1), ("completed", 0)]
+
+
+@pytest.mark.filterwarnings("ignore:Lazy modules are a new feature")
+def test_parameters_stay_on_their_devices_and_are_counted_unless_they_are_not_yet_built(manager, tmp_path):
+    network = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 3, device="meta"))
+    for lr, each in ((0.1, network), (0.2, nn.Sequential(nn.Linear(4, 3), nn.LazyLinear(2)))):
+        with manager.run({"lr": lr}, each):
+            pass
+
+    assert [parameter.device.type for parameter in network.parameters()] == ["cpu", "cpu", "meta", "meta"]
+    assert load_runs(tmp_path)["parameters"].fillna(-1).tolist() == [27, -1]
+
+
+def test_the_clocks_that_the_tutorial_shows_are_wall_times(manager):
+    before = time.time()
+    manager.begin_run(RUN)
+    manager.begin_epoch()
+
+    assert before <= manager.run_start_time <= manager.epoch_start_time <= time.time()
+    manager.end_epoch()
+    manager.end_run()
+
+
+@pytest.mark.parametrize("width", ["40", "70", "200"])
+def test_the_line_of_an_epoch_fits_the_terminal_and_foreign_text_cannot_steer_it(tmp_path, width):
+    with terminal(int(width)) as screen:
+        manager = manager_in(tmp_path, display=None)
+        with manager.run({"lr": "a\x1b[31m\nb", "name": "表" * 20}):
+            for _ in manager.epochs(2):
+                manager.track_loss(0.59871, 1)
+                manager.track(f1=math.nan)
+
+    lines = [line for line in screen.lines if " · " in line]
+    assert [line[: len("run 1 · epoch 1/2 · loss 0.5987")] for line in lines] == [
+        f"run 1 · epoch {epoch}/2 · loss 0.5987" for epoch in (1, 2)
+    ]
+    assert width != "200" or all(r"f1 nan" in line and r"lr=a\x1b[31m\nb" in line for line in lines)
 
 
 def test_a_loop_of_the_tutorials_asks_whether_to_stop(manager):
