@@ -29,7 +29,7 @@ Drawing = Callable[[int, int], list[Text]]
 def print_fitted(table: Table, console: Console | None = None, *, everything: bool = False) -> list[str]:
     """Print the columns of a table that fit the terminal, or `everything`; return the names of the others."""
     console = console or wide_console()
-    lines, names = table.fitted(max(ENDLESS - 1, console.width) if everything else console.width)
+    lines, names = table.fitted(console.width, everything=everything)
     console.print(Text("\n").join(lines), soft_wrap=True)
     return names
 

@@ -26,7 +26,7 @@ _LEAST_FOLDED = 10  # minimum width of a text that is folded
 _MOST_LINES = 3  # maximum number of lines of a heading whose parts are short
 _UNDERSCORES = re.compile(r"(?<=[^_])_+(?=[^_])")  # what a heading may be folded behind, beside blanks
 _UNIT = re.compile(r"(?<=\d) (?=%|(?:s|min|h)\b)")  # the blanks that may not end a line
-_HARD = "\N{NO-BREAK SPACE}"
+HARD = "\N{NO-BREAK SPACE}"
 _STATUS = "status"
 _SIGNED = {str(status): f"{status.sign} {status}" for status in Status}
 _COLORS = {
@@ -102,22 +102,23 @@ class Table:
         widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
         return [GAP.join(map(_padded, row, widths, self._is_left)).rstrip() for row in rows]
 
-    def fitted(self, width: int) -> tuple[list[Text], list[str]]:
-        """Draw the columns that fit a width; return the lines, and the names of the other columns."""
+    def fitted(self, width: int, *, everything: bool = False) -> tuple[list[Text], list[str]]:
+        """Draw the columns that fit a width, or `everything`; return the lines, and the names of the others."""
         if width >= ENDLESS:
             return list(map(Text, self.lines())), []
         is_text = [is_left or self._fold for is_left in self._is_left]
-        least_text = _LEAST_FOLDED if self._fold else _LEAST_TEXT
         rooms = [max([0, *map(cell_len, texts)]) for texts in self._signed]
-        rooms = [min(room, least_text) if text else room for room, text in zip(rooms, is_text, strict=True)]
+        rooms = [min(room, _LEAST_TEXT) if text else room for room, text in zip(rooms, is_text, strict=True)]
         for heads in (self._heads, [*map(_folded, self._heads, rooms)]):
             lines = [head.split("\n") for head in heads]
             least = [max(room, *map(cell_len, parts)) for room, parts in zip(rooms, lines, strict=True)]
             kept = self._kept(least, width)
             if len(kept) == len(heads):
                 break
-        if self._fold:
+        if everything or self._fold:
             kept = list(range(len(heads)))
+        if self._fold:
+            least = [min(room, _LEAST_FOLDED) for room in least]
         drawn = rich.table.Table(box=None, padding=(0, len(GAP), 0, 0))
         for index in kept:
             drawn.add_column(
@@ -216,7 +217,7 @@ def wrapped(content: str, width: int, first: str = "", others: str = "") -> list
     ['it takes', '4 % of', '20 min']
     """
     wrapper = textwrap.TextWrapper(width, first, others, break_long_words=False, break_on_hyphens=False)
-    return [line.replace(_HARD, " ") for line in wrapper.wrap(_UNIT.sub(_HARD, content))] or [first.rstrip()]
+    return [line.replace(HARD, " ") for line in wrapper.wrap(_UNIT.sub(HARD, content))] or [first.rstrip()]
 
 
 def _sum(widths: Sequence[int], columns: Sequence[int]) -> int:

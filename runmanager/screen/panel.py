@@ -9,7 +9,7 @@ from rich.text import Text
 from runmanager.answers.conclusion import Conclusion, Sentence
 from runmanager.core.wording import listed
 from runmanager.drawing.console import NotebookLines, cell_number, colored
-from runmanager.drawing.table import wrapped
+from runmanager.drawing.table import HARD, wrapped
 
 _WIDEST = 110  # maximum number of characters in a line of text
 _INDENT = "  "
@@ -51,7 +51,7 @@ class Panel:
     def _above(self, width: int) -> list[Text]:
         """Return the lines above the table: the title, the note, and the best setting."""
         content = self.conclusion
-        counts = [f"{number:,} {status}" for status, number in content.counts]
+        counts = [f"{number:,} {status}".replace(" ", HARD) for status, number in content.counts]
         title, *more = wrapped(" · ".join([content.folder, *counts]), width, "━━ ", _INDENT)
         if not more:
             title += f" {'━' * (width - len(title) - 1)}"
