@@ -51,28 +51,11 @@ def in_epochs(run, manager, network, loader):
         manager.summary(best=1.0)
 
 
-def in_hooks(run, manager, network, loader):
-    manager.begin_run(run, network, loader)
-    for _ in range(3):
-        manager.begin_epoch()
-        for loss, labels in losses(network, manager.batches()):
-            manager.track_loss(loss, labels)
-        manager.end_epoch()
-    manager.end_run()
-
-
 def in_a_plain_loop(run, manager, network, loader):
     with manager.run(run, network):
         for _ in manager.epochs(3):
             for loss, labels in losses(network, loader):
                 manager.track_loss(loss, labels)
-
-
-def with_values_only(run, manager, network, loader):
-    with manager.run(run, network):
-        for _ in manager.epochs(3):
-            for loss, _labels in losses(network, loader):
-                manager.track(loss_g=loss, loss_d=2.0)
 
 
 def one_by_one(run, manager, network, loader):
@@ -93,9 +76,8 @@ def refused(*_):
 
 
 LOOPS = {
-    in_epochs: ["training"] * 2 + ["evaluation"] * 2, in_hooks: ["training"] * 2, one_by_one: ["training"] * 2,
-    in_a_plain_loop: ["training"] * 3, with_values_only: ["training"] * 3,
-    in_fit: ["training"] * 2 + ["evaluation"],
+    in_epochs: ["training"] * 2 + ["evaluation"] * 2, one_by_one: ["training"] * 2,
+    in_a_plain_loop: ["training"] * 3, in_fit: ["training"] * 2 + ["evaluation"],
 }  # fmt: skip
 
 

@@ -90,37 +90,6 @@ def test_evaluate_computes_means_over_samples_and_gives_modes_and_random_states_
     assert result.accuracy == (preds.argmax(1) == LABELS).double().mean().item()
 
 
-class MeanAbsoluteError:
-    def reset(self):
-        self.total, self.count = 0.0, 0
-
-    def update(self, outputs, targets):
-        self.total += (outputs - targets).abs().sum().item()
-        self.count += len(targets)
-
-    def compute(self):
-        return self.total / self.count
-
-
-def test_evaluate_takes_any_batch_and_metric_and_evaluating_a_loop_of_ones_own(manager, tmp_path):
-    batches = [{"x": INPUTS[:6], "y": torch.ones(6)}, {"x": INPUTS[6:], "y": torch.ones(4)}]
-    network = nn.Linear(4, 1)
-    with manager.run(RUN, network):
-        for _ in manager.epochs(1):
-            manager.evaluate(batches, "val", step=regression, metrics={"mae": MeanAbsoluteError()})
-            with manager.evaluating(batches, "test") as given_:
-                for batch in given_:
-                    assert not torch.is_grad_enabled()
-                    assert not network.training
-                    manager.track(size=len(batch["x"]))
-    errors = (network(INPUTS)[:, 0] - 1).detach()
-    row = load_results(tmp_path).to_dict("records")[0]
-    assert row["val_mae"] == pytest.approx(errors.abs().mean().item(), rel=1e-5)
-    assert row["val_loss"] == pytest.approx(errors.square().mean().item(), rel=1e-5)
-    assert row["test_size"] == pytest.approx(5.2)
-    assert "val_accuracy" not in row
-
-
 @pytest.mark.parametrize(
     "call", [RunManager.evaluate, lambda *args: RunManager.evaluating(*args).__enter__()], ids=["own", "loop"]
 )

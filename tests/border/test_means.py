@@ -364,11 +364,6 @@ def test_one_hot_labels_are_counted_and_segmentation_counts_pixels(tmp_path):
         assert manager.run_data[-1]["loss"] == 7.0
 
 
-@pytest.mark.parametrize("value", [2, 2.0, np.float64(2), torch.tensor(2), torch.tensor([[2.0]])])
-def test_a_single_number_may_come_in_any_form(tmp_path, value):
-    assert mean_of(tmp_path, (value, 3)) == 2.0
-
-
 @pytest.mark.parametrize(
     ("loss", "named"), [("low", "'low'"), (None, "None"), (zeros(4), r"shape \(4,\).*\.mean\(\)")]
 )

@@ -32,7 +32,6 @@ from runmanager import (
     RunsWarning,
     load_results,
     load_runs,
-    load_steps,
 )
 from tests.border import reading
 from tests.border.screens import terminal
@@ -348,27 +347,6 @@ def test_a_mean_is_the_sum_over_samples_divided_by_the_samples(tmp_path_factory,
     assert min(loss for _, loss in sizes) - 1e-9 <= row["loss"] <= max(loss for _, loss in sizes) + 1e-9
 
 
-def test_a_loss_per_sample_and_mismatched_labels_are_refused(manager):
-    with manager.run(RUN):
-        for _ in manager.epochs(1):
-            with pytest.raises(ValueError, match="loss"):
-                manager.track_loss(torch.ones(4), 4)
-            with pytest.raises(ValueError, match="shape"):
-                manager.track_num_correct(torch.zeros(4, 3), torch.zeros(5).long())
-
-
-def test_samples_are_counted_as_asked_for(tmp_path):
-    manager = manager_in(tmp_path, batch_size=lambda batch: batch["n"])
-    with manager.run(RUN):
-        for _ in manager.epochs(1):
-            for value, size in ((1.0, 3), (2.0, 1)):
-                manager.track(value=value)
-                manager.track_num_correct(torch.eye(3), torch.arange(3))
-                manager.track_loss(value, {"n": size})
-
-    assert manager.run_data[0]["loss"] == manager.run_data[0]["value"] == 1.25
-
-
 NUMBERS = torch.arange(210.0)
 PARTS = NUMBERS.split([10, 100, 100])
 
@@ -452,26 +430,6 @@ def test_values_of_a_batch_without_a_loss_are_not_weighted_silently(manager):
                 manager.track_loss(1.0, 10)
 
 
-@pytest.mark.parametrize(
-    "sample",
-    [(torch.zeros(3, 8, 8), 1), {"x": torch.zeros(2)}, torch.zeros(7)],
-    ids=["tuple", "dict", "tensor"],
-)
-def test_samples_in_a_list_are_counted_or_asked_for(manager, sample):
-    samples: Any = [sample] * 10
-    loader: Any = DataLoader(samples, 4, collate_fn=list)
-    with manager.run(RUN, None, loader):
-        for _ in manager.epochs(1):
-            for loss, batch in zip((4.0, 4.0, 7.0), manager.batches(), strict=False):
-                manager.track_loss(loss, batch)
-    with manager.run({"lr": 0.2}):
-        for _ in manager.epochs(1):
-            with pytest.raises(InvalidArgumentError, match=r"4 samples.*track_loss"):
-                manager.track_loss(1.0, [sample] * 4)
-
-    assert manager.run_data[0]["loss"] == pytest.approx(4.6)
-
-
 class Stream(IterableDataset[Any]):
     def __init__(self, sample):
         self.sample = sample
@@ -517,16 +475,6 @@ def test_a_metric_never_takes_the_place_of_another_column(manager, name):
         for _ in manager.epochs(1):
             with pytest.raises(ValueError, match=f"'{name}'"):
                 manager.track(**{name: 1})
-
-
-def test_log_keeps_values_of_steps(manager, tmp_path):
-    with manager.run(RUN, None, batches_of(5)):
-        for _ in manager.epochs(2):
-            for _batch in manager.batches():
-                manager.log(step_loss=manager.epoch_count, every=2)
-
-    steps = load_steps(tmp_path / "exp")
-    assert steps[["run", "epoch", "step", "step_loss"]].to_numpy().tolist() == [[1, 1, 2, 1.0], [1, 2, 4, 2.0]]
 
 
 def test_batches_arrive_on_the_runs_device_and_a_run_without_one_follows_its_network(manager):
