@@ -160,15 +160,20 @@ class Source:
                     definitions.setdefault(key, []).append(node)
         return definitions
 
-    def is_effect(self, node: ast.stmt) -> bool:
-        """Whether a statement calls functions, or sets attributes of what it does not make."""
-        for name, part in _assigned(node):
-            first = self.bindings.get(name, [(node,)])[0][0]
-            # what has a value, and no statement that assigns it, is imported
-            is_imported = name in self.values and (name, "") not in _assigned(first)
-            if part and name != "print" and (is_imported or isinstance(first, (*_DEFINITIONS, ast.Expr))):
-                return True
-        return False
+    @functools.cached_property
+    def outline(self) -> list[ast.stmt]:
+        """The definitions before a grid, and the statements that call functions or set attributes of others."""
+        outline = []
+        for node in _before_grid(self.body):
+            is_effect = isinstance(node, _DEFINITIONS)
+            for name, part in _assigned(node):
+                first = self.bindings.get(name, [(node,)])[0][0]
+                # what has a value, and no statement that assigns it, is imported
+                is_imported = name in self.values and (name, "") not in _assigned(first)
+                if part and name != "print":
+                    is_effect |= is_imported or isinstance(first, (*_DEFINITIONS, ast.Expr))
+            outline += [node] if is_effect else []
+        return outline
 
 
 Home = tuple[str, Source]
@@ -483,15 +488,15 @@ def _rest_of_files(reached: Reached) -> dict[str, str]:
     for source in filter(None, map(scope_of, [*sys.modules.values()])):
         module = source.values["__name__"]
         effects = []
-        for node in _before_grid(source.body):
-            if isinstance(node, _DEFINITIONS):
-                if unparsed(node) not in texts:
-                    rest[f"{node.name} in {module}"] = short_hash(unparsed(node))
-            elif source.is_effect(node):
+        for node in source.outline:
+            if not isinstance(node, _DEFINITIONS):
                 effects.append(node)
-        part = reached.branch()
-        part.read_source(part.statements, "", effects, source)
-        rest[f"statements of {module}"] = part.reach("", None).digest()
+            elif unparsed(node) not in texts:
+                rest[f"{node.name} in {module}"] = short_hash(unparsed(node))
+        if effects:
+            part = reached.branch()
+            part.read_source(part.statements, "", effects, source)
+            rest[f"statements of {module}"] = part.reach("", None).digest()
     return rest
 
 

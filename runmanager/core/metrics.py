@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 import torch
@@ -26,21 +27,21 @@ _HOWS = get_args(How)
 _SAVED = ("_hows", "_selected", "_unsized", "_sizes", "_number", "_num_losses")  # the state of sums
 
 
+@dataclass(eq=False, kw_only=True)
 class Sum:
     """A weighted sum of single values that does not wait for the device."""
 
-    def __init__(self, *, is_watched: bool = False) -> None:
-        self.weight: int = 0  # the number of samples of the values
-        self.of_numbers: float = 0.0
-        self.chunk: list[torch.Tensor] | None = None  # None before the first tensor
-        self._factors: list[int] = []  # of the chunk
-        self._of_tensors: torch.Tensor | float = 0.0  # the sum of earlier chunks
-        self._is_watched = is_watched
-        self._count = 0  # the number of values before the chunk
-        self._last: torch.Tensor | float = 0.0  # the value before the chunk
-        # the number (from 1) of the first value that is not finite, this value, and the value before it; None
-        # without such a number; of tensors, a tensor (3,), of any value if all are finite
-        self.first: Any = None
+    is_watched: bool = False
+    weight: int = 0  # the number of samples of the values
+    of_numbers: float = 0.0
+    chunk: list[torch.Tensor] | None = None  # None before the first tensor
+    _factors: list[int] = field(default_factory=list)  # of the chunk
+    _of_tensors: torch.Tensor | float = 0.0  # the sum of earlier chunks
+    _count: int = 0  # the number of values before the chunk
+    _last: torch.Tensor | float = 0.0  # the value before the chunk
+    # the number (from 1) of the first value that is not finite, this value, and the value before it; None
+    # without such a number; of tensors, a tensor (3,), of any value if all are finite
+    first: Any = None
 
     def add(self, value: torch.Tensor | float, factor: int, weight: int) -> None:
         """Add ``factor * value`` for `weight` samples. A tensor is referenced, not copied."""
@@ -48,7 +49,7 @@ class Sum:
         if self.chunk is None:
             if not isinstance(value, torch.Tensor):
                 self.of_numbers += value * factor
-                if self._is_watched:
+                if self.is_watched:
                     self._count += 1
                     if self.first is None and not math.isfinite(value):
                         self.first = [self._count, value, self._last]
@@ -73,7 +74,7 @@ class Sum:
                 self._of_tensors = values[start:end].sum() * factor + self._of_tensors
                 start = end
             self.chunk, self._factors = [], []
-            if self._is_watched and not isinstance(self.first, list):
+            if self.is_watched and not isinstance(self.first, list):
                 self._watch(values)
         return self._of_tensors + self.of_numbers
 

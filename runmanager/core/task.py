@@ -69,7 +69,10 @@ class RunTask:
         listeners = [*self.context.listeners]
         if self.users and ranks.is_main():
             listeners.append(UserListeners(self.users, copy_of(run), self.context.rule))
-        fingerprint = _fingerprint_of(run, self.context.fingerprint)
+        of_grid = self.context.fingerprint
+        parts = of_grid.get("hyperparameters", {})
+        keys = map(key_of, run if parts else ())  # the hyperparameters of other runs do not count
+        fingerprint = {**of_grid, "hyperparameters": {key: parts[key] for key in keys if key in parts}}
         folder, num_threads = ranks.from_main(lambda: self._open(run))
         context = replace(
             self.context, run=run, folder=folder, report=report, listeners=listeners, fingerprint=fingerprint
@@ -158,13 +161,6 @@ class RunTask:
         if outcome.status is not Status.PRUNED and ranks.num_ranks() > 1:
             raise error
         return outcome
-
-
-def _fingerprint_of(run: Run, of_grid: Fingerprint) -> Fingerprint:
-    """Return the fingerprint of one run, for which no hyperparameters of other runs count."""
-    parts = of_grid.get("hyperparameters", {})
-    keys = map(key_of, run if parts else ())
-    return {**of_grid, "hyperparameters": {key: parts[key] for key in keys if key in parts}}
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from runmanager.core.task import arguments_of
 from runmanager.core.values import RESERVED, identity
 from runmanager.core.wording import did_you_mean
 from runmanager.devices import ranks
-from runmanager.errors import Problems
+from runmanager.errors import Problems, is_count
 from runmanager.executors import EXECUTORS
 from runmanager.executors.inline import InlineExecutor
 from runmanager.search.decide import Decide, repeat_by_repeat, single_axis, with_repeats
@@ -26,7 +26,7 @@ from runmanager.search.optuna_pruner import is_optuna_pruner
 from runmanager.search.optuna_search import OptunaSearch
 from runmanager.search.space import SearchSpace
 from runmanager.tables.notes import check_note
-from runmanager.tensorboard.event_options import TensorBoard, check_tensorboard
+from runmanager.tensorboard.event_options import TensorBoard
 
 if TYPE_CHECKING:
     from optuna.pruners import BasePruner
@@ -67,15 +67,18 @@ class GridOptions:
 
     def check_values(self, problems: Problems) -> None:
         """Append errors about values, and about options that exclude each other."""
-        problems.check_count("retries", self.retries, 0)
         problems.check_seconds("max_seconds", self.max_seconds)
-        check_tensorboard(problems, "tensorboard", self.tensorboard)
         with problems.collecting():
             check_experiment(self.root, self.experiment)
         are_listeners = isinstance(self.listeners, list | tuple) and all(
             isinstance(each, Listener) and each.where in ("parent", "worker") for each in self.listeners
         )
         rules: Mapping[str, tuple[bool, str]] = {
+            "retries": (is_count(self.retries), "a whole number, 0 or more"),
+            "tensorboard": (
+                isinstance(self.tensorboard, bool | TensorBoard),
+                "True, False or TensorBoard(histogram_every=5)",
+            ),
             "on_error": (self.on_error in ("continue", "stop"), "'continue' or 'stop'"),
             "check": (self.check in (True, False, "resume"), "True, False or 'resume'"),
             "changed": (self.changed in (None, "rerun", "keep"), "'rerun', 'keep' or None"),

@@ -36,10 +36,3 @@ class TensorBoard:
             if self.x_axis is not None:
                 check_x_axis(self.x_axis)
         problems.raise_if_any(InvalidArgumentError)
-
-
-def check_tensorboard(problems: Problems, _: str, value: object) -> None:
-    """Append a problem unless the value is True, False or a `TensorBoard`."""
-    if not isinstance(value, bool | TensorBoard):
-        example = "TensorBoard(histogram_every=5)"
-        problems.append(f"tensorboard must be True, False or {example}, got {value!r:.60}")
