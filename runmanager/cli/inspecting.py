@@ -85,7 +85,7 @@ def _print_epochs(run: "RunResult", design: "Design") -> None:
     goal = design.goal or goal_of_kept([run.start]) or default_goal(names)
     last = results_table({"": [run]}).tail(_EPOCHS_SHOWN)
     _heading("Epochs" if len(last) == len(run.epochs) else f"Epochs, the last {_EPOCHS_SHOWN}")
-    view = of_table(last, [goal] if goal else [])
+    view = of_table(last, [goal] if goal and goal.metric in last else [])
     left_out = print_fitted(replace(view, best=[]).drawn(["epoch", *names]))
     if goal:
         best = max(run.epochs, key=lambda record: goal.score(record.metrics))

@@ -279,6 +279,20 @@ def test_a_run_that_does_not_exist_is_refused_with_what_there_is(root, run, name
 # Answers
 
 
+def test_a_run_whose_epochs_lack_the_metric_of_the_goal_is_shown(tmp_path):
+    execute(
+        tmp_path,
+        {"lr": [0.1, 0.2]},
+        lambda run: {"f1": 0.5} if run.lr == 0.1 else {"loss": 2},
+        epochs=2,
+        goal="max:f1",
+    )
+
+    answer = command("show", tmp_path / "e/2")
+
+    assert (answer.code, "f1" in answer.out, "loss" in answer.out) == (0, False, True)
+
+
 def test_best_ranks_settings_by_the_goal_and_counts_lost_repeats(root):
     heading, first, second = command("best", root / "seeds/a").rows
 
