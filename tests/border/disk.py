@@ -81,10 +81,14 @@ class NthCall:
         code: What comes of it.
         among: A regular expression for its path.
         mend: What comes of the `ftruncate` after it that mends the file; None if that works.
+        note: The file that gets the name of the file, for those that live on.
     """
 
-    def __init__(self, call: str, at: int, code: int, among: str = "", mend: int | None = None) -> None:
+    def __init__(
+        self, call: str, at: int, code: int, among: str = "", mend: int | None = None, note: str = ""
+    ) -> None:
         self._call, self._left, self._code, self._among, self._mend = call, at, code, among, mend
+        self._note = note
         self.hit = ""
         self.is_mend_hit = False
 
@@ -93,6 +97,8 @@ class NthCall:
             self._left -= 1
             if self._left == 0:
                 self.hit = path
+                if self._note:
+                    Path(self._note).write_text(path)
                 return self._code
         if name == "ftruncate" and self.hit and not self.is_mend_hit and self._mend is not None:
             self.is_mend_hit = True

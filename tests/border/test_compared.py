@@ -151,6 +151,30 @@ PASSED_OVER = {  # code, which changes do not count
                                "from torch.nn import functional as F"),
     "computed otherwise": ("width = 4\nX = nn.Linear(width, 2)\n" + TAIL, "width = 4", "width = 2 + 2  # twice"),
     "layout of a statement": ("X = nn.Linear(1, 2)\n" + TAIL, "nn.Linear(", "nn.Linear(\n    "),
+    **{name: (code, "", "") for name, code in {  # as public tutorials have them
+        "date and host in a name": "import socket\nNAME = datetime.datetime.now().strftime('%b%d_%H-%M-%S') + '_' + socket.gethostname()\n"
+        "X = os.path.join('logs', NAME)\nbegan = time.perf_counter()\ndef read():\n    return X, NAME, time.perf_counter() - began\n",
+        "device of the module": "X = torch.device('cuda' if torch.cuda.is_available() else 'cpu')\n" + TAIL,
+        "id and folder for temporary files": "import secrets, tempfile\nID, S = uuid.uuid4().hex[:8], Path(tempfile.mkdtemp())\n"
+        "C = {'lr': 0.1, 'id': ID}\nC['pid'] = os.getpid()\nX = dict(name=f\"{C['lr']}-{secrets.token_hex(4)}\", s=S, c=C)\n" + TAIL,
+        "data class with a clock": "@dataclasses.dataclass\nclass Config:\n    epochs: int = 2\n"
+        "    name: str = dataclasses.field(default_factory=lambda: f'exp-{time.time()}')\nX = Config()\n" + TAIL,
+        "timed function": "def timed(f):\n    @functools.wraps(f)\n    def inner(*a, **k):\n        begin = time.time()\n"
+        "        return f(*a, **k), time.time() - begin\n    return inner\n@timed\ndef g(stamp=time.time()):\n    return stamp\n"
+        "def read():\n    return g()\n",
+        "closure with a clock": "def make(width):\n    began = time.time()\n    net = nn.Linear(width, 2)\n"
+        "    def step(x):\n        return net(x), began\n    return step\nstep = make(3)\ndef read():\n    return step(torch.zeros(1, 3))\n",
+        "trainer that keeps a history": "class T:\n    history = []\n    def __init__(self, width):\n"
+        "        self.width, self.began, self.best = width, time.time(), 0.0\n    def fit(self):\n        self.history.append(time.time())\n"
+        "        self.best = max(self.best, random.random())\n        self.rows = [self.width]\nX = T(4)\ndef read():\n    X.fit()\n",
+        "own transform and losses": "class N:\n    def __init__(self, mean):\n        self.mean = mean\n    def __call__(self, x):\n"
+        "        return x - self.mean\nf, losses, seen = N(0.5), [], set()\ndef read():\n    losses.append(f(1.0))\n    seen.add(time.time())\n",
+        "all in main()": "def main():\n    args = argparse.Namespace(epochs=2, stamp=str(time.time()))\n"
+        "    args.log_dir = f'logs/{datetime.datetime.now()}'\n    results = []\n    def read():\n        results.append(args.epochs)\n"
+        "        return args.log_dir\n    return read\nread = main()\n",
+        "seeds and a global counter": "torch.manual_seed(0)\nnp.random.seed(0)\nX, noise, steps = torch.randn(3), np.random.randn(4), 0\n"
+        "def read():\n    global steps\n    steps += 1\n    return X, noise\n",
+    }.items()},
     "relative import": ("try:\n    from .conf import X\nexcept ImportError:\n    X = 'x'\n" + TAIL, "", ""),
     "attributes that raise": ("class A(dict):\n    __getattr__ = dict.__getitem__\nX = A(a=1)\n" + TAIL, "", ""),
     "other attributes that raise": ("class A:\n    def __init__(s):\n        s.d = {}\n    def __getattr__(s, n):\n"

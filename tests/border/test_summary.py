@@ -328,7 +328,7 @@ def test_an_artifact_of_any_kind_replaces_one_of_any_kind_and_no_fault_loses_it(
 @pytest.mark.parametrize(
     ("content", "name", "named"),
     [
-        *((path, name, "tabel.csv") for path in ("tabel.csv", Path("tabel.csv")) for name in (None, "x.csv")),
+        ("tabel.csv", None, "tabel.csv"), *((Path("tabel.csv"), name, "tabel.csv") for name in (None, "x")),
         ("x" * 5000, None, "no file or folder"), ("a\0b", None, "no file or folder"), (Figure(), None, "name"),
         (Elsewhere(), "x", "'x' is not the name"), (7, "x", "got 7"), (None, None, "path"), (b"b", "x", "path"),
         *((path, "all", "contains the artifact itself") for path in (".", "exp", "exp/001-lr=0.1/artifacts")),

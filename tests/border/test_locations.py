@@ -1,0 +1,171 @@
+"""Where a run has failed: the line of the user's code, as people find it."""
+
+import json
+import subprocess
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from runmanager import RunManager, run_grid
+
+
+def in_a_library():
+    return nn.Linear(4, 3)(torch.zeros(2, 5))  # here: in_a_library
+
+
+def in_the_standard_library():
+    return json.loads("{")  # here: in_the_standard_library
+
+
+def in_a_child():
+    return subprocess.run([sys.executable, "-c", "exit(3)"], check=True)  # here: in_a_child
+
+
+def in_generated_code():
+    @dataclass
+    class Point:
+        x: int
+
+    return Point()  # type: ignore[call-arg] # here: in_generated_code
+
+
+def in_typed_code():
+    exec("1 / 0")  # noqa: S102 # here: in_typed_code
+
+
+def instead_of_another():
+    try:
+        in_a_library()
+    except RuntimeError as error:
+        raise ValueError("wrong shape") from error  # here: instead_of_another
+
+
+def because_of_memory():
+    try:
+        raise MemoryError  # noqa: TRY301 # here: because_of_memory
+    except MemoryError as error:
+        raise ValueError("too large") from error
+
+
+def of_this_package():
+    RunManager("a/b")  # here: of_this_package
+
+
+def in_another_process():
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        pool.submit(in_a_library).result()
+
+
+IN_FILES = [  # file of a function that fails in line 7 -> how people find it
+    (Path.cwd() / "nets" / "small.py", "nets/small.py:7"),
+    ("/elsewhere/nets/small.py", "small.py:7"),
+    ("/tmp/ipykernel_17/3845.py", "notebook cell of train(), line 7"),  # noqa: S108
+    ("<ipython-input-3-abc>", "cell 3 of train(), line 7"),
+    ("/elsewhere/site-packages/nets/train.py", "test_locations.py:"),  # whose caller is the user's
+    ("/elsewhere/a\nb\x1b[31m.py", "a\\nb\\x1b[31m.py:7"),
+    (json.__file__, "test_locations.py:"),
+    ("/tmp/torchinductor_me/ab/cab.py", "test_locations.py:"),  # noqa: S108
+]
+
+
+def raised_in(file):
+    scope: dict[str, object] = {}
+    exec(compile("\n" * 6 + "def train(): raise ValueError('no')", str(file), "exec"), scope)  # noqa: S102
+    scope["train"]()  # type: ignore[operator]
+
+
+def compiled():
+    raise RuntimeError('Failed:\nfrom user code:\n   File "/x/net.py", line 5, in forward\n    return a @ b\n')
+
+
+FUNCTIONS = [
+    in_a_library, in_the_standard_library, in_a_child, in_generated_code, in_typed_code, instead_of_another,
+    because_of_memory, of_this_package,
+]  # fmt: skip
+
+
+def errors_of(functions, root):
+    """Execute a run for each function; return what each has failed of."""
+
+    def train(run, manager):
+        with manager.run(run):
+            functions[run.number]()
+
+    options = {"executor": "inline", "tensorboard": False, "display": False, "on_error": "continue"}
+    runs = run_grid({"number": range(len(functions))}, train, experiment="exp", root=root, **options).runs
+    return runs["error"].tolist()
+
+
+def line_of(name):
+    lines = Path(__file__).read_text().splitlines()
+    (number,) = [number for number, line in enumerate(lines, 1) if line.endswith(f"# here: {name}")]
+    return f"test_locations.py:{number}"
+
+
+def test_a_failure_names_the_innermost_line_of_the_users_code(tmp_path):
+    errors = dict(zip(FUNCTIONS, errors_of(FUNCTIONS, tmp_path), strict=True))
+
+    lines = {function: line_of(function.__name__) for function in FUNCTIONS}
+    assert {function: error for function, error in errors.items() if lines[function] not in error} == {}
+    assert errors[because_of_memory].startswith("out of main memory in ")
+
+
+def test_a_line_is_named_as_people_find_it(tmp_path):
+    functions = [*(lambda file=file: raised_in(file) for file, _ in IN_FILES), compiled]
+
+    errors = errors_of(functions, tmp_path)
+
+    expected = [*(words for _, words in IN_FILES), "net.py:5"]
+    assert [(error, words) for error, words in zip(errors, expected, strict=True) if words not in error] == []
+
+
+@pytest.mark.slow  # the other process imports torch
+def test_an_error_of_another_process_names_its_line_in_there(tmp_path):
+    assert line_of("in_a_library") in errors_of([in_another_process], tmp_path)[0]
+
+
+SCRIPT = """
+from runmanager import run_grid
+
+def loss():
+    raise ValueError("no")
+
+def train(run, manager):
+    with manager.run(run):
+        for epoch in manager.epochs(1):
+            loss()
+
+if __name__ == "__main__":
+    outcome = run_grid({"lr": [0.1]}, train, experiment="exp", tensorboard=False, executor=EXECUTOR)
+    print(outcome.runs["error"].item())
+"""
+
+
+@pytest.mark.parametrize("executor", [pytest.param("lanes", marks=pytest.mark.slow), "inline"])
+def test_a_grid_names_the_line_of_the_users_script(warm, tmp_path, executor):
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT.replace("EXECUTOR", repr(executor)))
+
+    done = warm.execute(script)
+
+    assert done.stdout.splitlines()[-1] == "ValueError: no (in epoch 1, script.py:5)"
+
+
+@pytest.mark.slow(everywhere=True)
+def test_a_failed_run_of_an_installed_function_names_its_line(warm, tmp_path):
+    package = tmp_path / "site-packages" / "installed_nets"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text(SCRIPT.partition("if __name__")[0])
+    (tmp_path / "program.py").write_text(
+        f"import sys; sys.path.insert(0, '{package.parent}')\nimport installed_nets, runmanager\n"
+        "options = dict(experiment='exp', executor='inline', display=False, tensorboard=False)\n"
+        "print(runmanager.run_grid({'lr': [0.1]}, installed_nets.train, **options).runs['error'].item())"
+    )
+
+    assert warm.execute(tmp_path / "program.py").stdout.splitlines()[-1].endswith("__init__.py:10)")
