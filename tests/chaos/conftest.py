@@ -25,22 +25,6 @@ def zygote_of_all_cores(zygote):
         yield free
 
 
-@pytest.fixture
-def ray_address():
-    """Start a Ray with two CPUs, which all grids of a test use; yield what makes them use it."""
-    with ray_cluster(num_cpus=2) as cluster:
-        yield f"ray {cluster.address}"
-
-
-@pytest.fixture(scope="module")
-def ray_nodes():
-    """Start a Ray whose head executes nothing, and three nodes with one CPU and one slot each."""
-    with ray_cluster(num_cpus=0) as cluster:
-        for _ in range(3):
-            add_node(cluster, num_cpus=1, resources={"slot": 1})
-        yield cluster
-
-
 def add_node(cluster, tries_left=2, **options):
     """Add a node, the head first; on a busy machine Ray gives up waiting for it."""
     try:

@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -20,19 +21,14 @@ from typing import Any, Self
 import torch
 
 from runmanager import load_results, load_runs, load_steps
-from runmanager.core import checkpoint, files
-from runmanager.core.experiment import read_runs
-from runmanager.tables.roots import is_experiment
+from tests.border import reading
 from tests.chaos.work import EXPERIMENT
 
 HOME = Path(__file__).parents[2]
 THREADS = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
-
-
 MOST_LEFT_S = 45  # that what lanes are forked from outlives a dead parent: on a busy machine it imports torch
 COLD_EVERY = 4
 """Every fourth start of a grid in lanes imports torch, as users' do; others are killed in what follows."""
-_PATIENCE_S = 60
 
 
 def seeded(seed: int) -> random.Random:
@@ -62,9 +58,8 @@ class Zygote:
         root.mkdir(exist_ok=True)
         output = job.pop("output", root.with_suffix(".txt"))
         self._num_starts += 1
-        is_warm = self._num_starts % COLD_EVERY > 0 and not job.get("mutant")  # which is in this process alone
-        job |= {"root": str(root), "how": how, "params": params, "output": str(output), "is_warm": is_warm}
-        return int(self._ask(job=job))
+        job |= {"root": str(root), "how": how, "params": params, "output": str(output)}
+        return int(self._ask(job={**job, "is_warm": self._num_starts % COLD_EVERY > 0}))
 
     def wait(
         self, pid: int, seconds: float = 60, number: int = signal.SIGKILL, *, is_of_group: bool = False
@@ -80,40 +75,6 @@ class Zygote:
     def run(self, root: Path, params: dict[str, list[Any]], how: str = "inline", **job: Any) -> int:
         """Start or continue the experiment under `root`; return the exit code or -signal."""
         return self.wait(self.start(root, params, how, **job))[0]
-
-    def kill_until_done(
-        self,
-        root: Path,
-        params: dict[str, list[Any]],
-        how: str,
-        seed: int,
-        *,
-        most_epochs: int,
-        within_s: float,
-    ) -> int:
-        """Start an experiment again and again, and kill it after some epochs each time, until it is done.
-
-        Args:
-            root: Where it is.
-            params: Its axes.
-            how: How it is executed.
-            seed: Of the moments of the kills.
-            most_epochs: The kill comes after fewer further epochs than that.
-            within_s: And this many seconds after the last of them, at most.
-
-        Returns:
-            How often it was hit.
-        """
-        draw, kills, code = seeded(seed), 0, -9
-        while code == -9:
-            pid = self.start(root, params, how)
-            aim = num_epochs(root) + draw.randrange(1, most_epochs)
-            while num_epochs(root) < aim and is_alive(pid):
-                time.sleep(0.002)
-            code, is_killed, _ = self.wait(pid, draw.uniform(0, within_s), is_of_group=True)
-            kills += int(is_killed and code == -9)
-        assert code == 0
-        return kills
 
     def _ask(self, **order: Any) -> Any:
         assert self._process.stdin
@@ -136,15 +97,36 @@ class Zygote:
             """Wait for it, and close its pipes."""
 
 
-def members(session: int) -> dict[int, int]:
-    """Return the living processes of a session, and what each was started from: number -> group."""
-    found: dict[int, int] = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError, ValueError):
-            state, _parent, group, its_session = path.read_text().rpartition(")")[2].split()[:4]
-            if int(its_session) == session and state != "Z":
-                found[int(path.parent.name)] = int(group)
-    return found
+def _stat(pid: int | str) -> list[str]:
+    """Return state, parent, group and session of a process; nothing if there is none."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:4]
+    return []
+
+
+def members(session: int) -> set[int]:
+    """Return the living processes of a session."""
+    found = {int(path.name): _stat(path.name) for path in Path("/proc").glob("[0-9]*")}
+    return {pid for pid, fields in found.items() if fields and fields[3] == f"{session}" and fields[0] != "Z"}
+
+
+def parent_of(pid: int) -> int | None:
+    """Return the process that another was forked from, or None if it has ended."""
+    fields = _stat(pid)
+    return int(fields[1]) if fields else None
+
+
+def is_alive(pid: int) -> bool:
+    """Return whether a process has not ended, waited for or not."""
+    return _stat(pid)[:1] not in ([], ["Z"])
+
+
+def outlived(session: int) -> list[str]:
+    """Wait until no process of a session lives; say so if that takes too long."""
+    before = time.monotonic()
+    while members(session) and time.monotonic() - before < MOST_LEFT_S:
+        time.sleep(0.01)
+    return [f"processes live on: {members(session)}"] if members(session) else []
 
 
 def journals(root: Path) -> Iterator[list[dict[str, object]]]:
@@ -154,37 +136,22 @@ def journals(root: Path) -> Iterator[list[dict[str, object]]]:
         yield [json.loads(line) for line in lines]
 
 
-def num_epochs(root: Path) -> int:
-    """Count the epochs that were committed under a root."""
-    return sum(line["type"] == "epoch" for lines in journals(root) for line in lines)
+def num_lines(root: Path, kind: str = "epoch") -> int:
+    """Count what was committed under a root: epochs, or states inside them."""
+    return sum(line["type"] == kind for lines in journals(root) for line in lines)
 
 
 def lanes_of(root: Path, session: int) -> list[int]:
     """Return the processes of a session that train: begun in a journal, not ended, alive."""
     begun = {int(str(lines[0]["pid"])) for lines in journals(root) if lines and lines[-1]["type"] != "end"}
-    return sorted(begun & members(session).keys() - {session})
+    return sorted(begun & members(session) - {session})
 
 
-def parent_of(pid: int) -> int | None:
-    """Return the process that another was forked from, or None if it has ended."""
-    with suppress(OSError):
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    return None
-
-
-def is_alive(pid: int) -> bool:
-    """Return whether a process has not ended, waited for or not."""
-    with suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    return False
-
-
-def seconds_until_gone(session: int) -> float:
-    """Wait until no process of a session lives, for a minute at most."""
-    before = time.monotonic()
-    while members(session) and time.monotonic() - before < _PATIENCE_S:
-        time.sleep(0.01)
-    return time.monotonic() - before
+def number_of(folder: str) -> int:
+    """Return the number of a run by its folder."""
+    match = re.match("[0-9]+", folder)
+    assert match
+    return int(match[0])
 
 
 @dataclass
@@ -193,46 +160,44 @@ class Result:
 
     Attributes:
         rows: Run, epoch and everything else but durations.
-        weights: Run -> name -> hash of what is kept of the network.
+        weights: File of a run -> name -> hash.
         steps: Run, epoch, step and what was logged there.
         ends: Of each run: its status, its number of epochs, why it stopped early, its best values.
     """
 
-    rows: list[tuple[Any, ...]]
-    weights: dict[int | None, dict[str, str]]
-    steps: list[tuple[Any, ...]]
-    ends: list[tuple[Any, ...]]
+    rows: list[tuple[str, ...]]
+    weights: dict[str, dict[str, str]]
+    steps: list[tuple[str, ...]]
+    ends: list[tuple[str, ...]]
 
 
 def result(root: Path) -> Result:
     """Read what a finished experiment left, bit by bit."""
     experiment = root / EXPERIMENT
-    table = load_results(experiment)
     by_chance = ["epoch duration", "run duration", "wait_for", "jobs"]
-    rows = table.drop(columns=by_chance, errors="ignore").itertuples(index=False)
-    weights = {
-        files.run_number(path.parent.name): {name: _hash(value) for name, value in _load(path).items()}
-        for path in sorted(experiment.glob(f"*/{files.WEIGHTS}"))
-    }
     runs = load_runs(experiment)
-    names = [str(name) for name in runs]
-    bests = [name for name in names if name.startswith(("best ", "kept ")) and "duration" not in name]
-    ends = runs[[name for name in ("run", "status", "epochs", "stopped early", *bests) if name in names]]
-    steps = [tuple(map(str, row)) for row in load_steps(experiment).itertuples(index=False)]
-    return Result(
-        [tuple(row) for row in rows], weights, steps, [tuple(row) for row in ends.itertuples(index=False)]
+    names = [str(name) for name in runs if "duration" not in str(name)]
+    kept = [name for name in names if name.startswith(("best ", "kept "))]
+    kept += [name for name in ("run", "status", "epochs", "stopped early") if name in names]
+    tables = (
+        load_results(experiment).drop(columns=by_chance, errors="ignore"),
+        load_steps(experiment),
+        runs[kept],
     )
+    rows, steps, ends = ([tuple(map(repr, row)) for row in t.itertuples(index=False)] for t in tables)
+    weights = {
+        f"{number_of(path.parent.name)}/{path.name}": {
+            name: _hash(value) for name, value in _load(path).items()
+        }
+        for path in sorted([*experiment.glob("*/weights.pt"), *experiment.glob("*/final.pt")])
+    }
+    return Result(rows, weights, steps, ends)
 
 
-def _read(path: Path) -> Any:
+def _load(path: Path) -> Any:
     """Read a checkpoint, or raise what is wrong with it."""
     assert zipfile.ZipFile(path).testzip() is None
     return torch.load(path, weights_only=True)
-
-
-def _load(path: Path) -> dict[str, torch.Tensor]:
-    state: dict[str, torch.Tensor] = torch.load(path, weights_only=True)
-    return state
 
 
 def _hash(tensor: torch.Tensor) -> str:
@@ -245,16 +210,17 @@ class Witness:
 
     Attributes:
         experiment: Its folder.
-        committed: (run's folder, epoch) -> metrics, of every complete line ever seen.
-        num_checkpoints: How many checkpoints were loaded.
         statuses: How its runs may stand.
+        is_exact: Whether each attempt goes on after all that was committed.
+        committed: (run's folder, epoch) -> metrics, of every complete line ever seen.
     """
 
     experiment: Path
-    committed: dict[tuple[str, int], dict[str, float]] = field(default_factory=dict)
-    num_checkpoints: int = 0
     statuses: tuple[str, ...] = ("pending", "interrupted", "completed")
+    is_exact: bool = True
+    committed: dict[tuple[str, int], dict[str, float]] = field(default_factory=dict)
     _lines: dict[Path, list[bytes]] = field(default_factory=dict)
+    _ended: dict[int, tuple[str, int]] = field(default_factory=dict)
 
     def problems(self) -> list[str]:
         """Look at an experiment of which no process is alive; return what must not be."""
@@ -262,90 +228,78 @@ class Witness:
             return []
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
-            found = [*self._journals(), *self._tables(), *self._checkpoints(), *self._status()]
+            found = [
+                *self._journals(),
+                *self._tables(),
+                *self._exports(),
+                *self._checkpoints(),
+                *self._status(),
+            ]
         return [*found, *(f"warning: {warning.message}" for warning in warned)]
 
-    def _journals(self) -> list[str]:
-        found: list[str] = []
+    def _journals(self) -> Iterator[str]:
         for path in sorted(self.experiment.glob("*/attempt-*[0-9].jsonl")):
             *lines, _torn = path.read_bytes().split(b"\n")
             before = self._lines.get(path, [])
             if lines[: len(before)] != before:
-                found.append(f"{path} lost lines")
+                yield f"{path} lost lines"
             self._lines[path] = lines
-            for line in lines:
-                try:
-                    content = json.loads(line)
-                except ValueError:
-                    found.append(f"{path} holds {line!r:.60}")
-                    continue
-                if content["type"] == "epoch":
-                    self.committed.setdefault((path.parent.name, content["epoch"]), content["metrics"])
-        return [*found, *(f"{path} is gone" for path in self._lines if not path.exists())]
+            earlier = [epoch for folder, epoch in self.committed if folder == path.parent.name]
+            if (
+                self.is_exact
+                and lines
+                and not before
+                and json.loads(lines[0])["after"] < max(earlier, default=0)
+            ):
+                yield f"{path} goes on before what was committed"
+            for line in map(json.loads, lines):
+                if line["type"] == "epoch":
+                    self.committed.setdefault((path.parent.name, line["epoch"]), line["metrics"])
+        yield from (f"{path} is gone" for path in self._lines if not path.exists())
 
-    def _tables(self) -> list[str]:
-        found: list[str] = []
-        numbers = {folder: files.run_number(folder) for folder, _ in self.committed}
+    def _tables(self) -> Iterator[str]:
         rows = load_results(self.experiment).to_dict(orient="records") if self.committed else []
         there = {(row["run"], row["epoch"]): row for row in rows}
         if len(there) < len(rows):
-            found.append(f"{len(rows) - len(there)} rows twice")
+            yield f"{len(rows) - len(there)} rows twice"
         for (folder, epoch), metrics in self.committed.items():
-            row = there.get((numbers[folder], epoch))
+            row = there.get((number_of(folder), epoch))
             if row is None:
-                found.append(f"epoch {epoch} of {folder} is lost")
+                yield f"epoch {epoch} of {folder} is lost"
             elif metrics != {name: row[name] for name in metrics}:
-                found.append(f"epoch {epoch} of {folder} has changed")
-        return found + self._exports()
+                yield f"epoch {epoch} of {folder} has changed"
 
-    def _exports(self) -> list[str]:
-        found: list[str] = []
-        table = self.experiment / files.RESULTS_CSV
+    def _exports(self) -> Iterator[str]:
+        table = self.experiment / "results.csv"
         if table.exists():
             text = table.read_text()
             if not text.endswith("\n") or len({len(row) for row in csv.reader(text.splitlines())}) != 1:
-                found.append(f"{table} is not whole")
-        for path in (self.experiment / name for name in (files.RESULTS_JSON, files.GRID, files.HOLDER)):
+                yield f"{table} is not whole"
+        for path in filter(Path.exists, (self.experiment / f"{n}.json" for n in ("results", "grid", "holder"))):
             try:
-                if path.exists():
-                    json.loads(path.read_bytes())
+                json.loads(path.read_bytes())
             except ValueError:
-                found.append(f"{path} is not whole")
-        return found
+                yield f"{path} is not whole"
 
-    def _checkpoints(self) -> list[str]:
-        found: list[str] = []
-        status = self._statuses()
-        for run in read_runs(self.experiment, found):
-            readers = {
-                files.CHECKPOINT: _read,
-                files.PREVIOUS_CHECKPOINT: _read,
-                files.WEIGHTS: _load,
-            }
-            for path, read in ((run.path / name, read) for name, read in readers.items()):
-                try:
-                    read(path)
-                    self.num_checkpoints += read is not _load
-                except FileNotFoundError:
-                    continue
-                except Exception as error:  # noqa: BLE001 - whatever a damaged file raises
-                    found.append(f"{path} cannot be loaded ({str(error)[:60]})")
-            epochs = [epoch for folder, epoch in self.committed if folder == run.path.name]
-            if epochs and status.get(run.number) != "completed":
-                newest = checkpoint.load_checkpoint(run.path, run.id, [])
-                if newest is None:
-                    found.append(f"{run.path} has {len(epochs)} epochs and no checkpoint")
-                elif newest["record"]["epoch"] < max(epochs):
-                    found.append(
-                        f"{run.path} goes on after {newest['record']['epoch']}, {max(epochs)} is committed"
-                    )
-        return found
+    def _checkpoints(self) -> Iterator[str]:
+        for path in self.experiment.glob("*/*.pt"):
+            try:
+                _load(path)
+            except Exception as error:  # noqa: BLE001 - whatever a damaged file raises
+                yield f"{path} cannot be loaded ({str(error)[:60]})"
+        for folder in {folder for folder, _ in self.committed}:
+            path = self.experiment / folder
+            is_done = b'"type":"end"' in reading.journals(path)[-1].read_bytes()
+            if not is_done and not list(path.glob("checkpoint*.pt")):
+                yield f"{path} has epochs and no checkpoint"
 
-    def _status(self) -> list[str]:
-        return [f"run {run} is {word}" for run, word in self._statuses().items() if word not in self.statuses]
-
-    def _statuses(self) -> dict[int, str]:
-        if not is_experiment(self.experiment):
-            return {}
-        table = load_runs(self.experiment)
-        return dict(zip(table["run"], table["status"], strict=True))
+    def _status(self) -> Iterator[str]:
+        if list(self.experiment.glob("*/run.json")):
+            table = load_runs(self.experiment)
+            for run, status, epochs in zip(table["run"], table["status"], table["epochs"], strict=True):
+                if status not in self.statuses:
+                    yield f"run {run} is {status}"
+                if run in self._ended and self._ended[run] != (status, epochs):
+                    yield f"run {run} was {self._ended[run]} and is {status, epochs}"
+                if status in ("completed", "pruned"):
+                    self._ended[run] = status, epochs

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from runmanager.core import files
 from tests.chaos.harness import Zygote
 from tests.chaos.work import EXPERIMENT, axes
 from tests.nightly import of_night
@@ -52,7 +51,7 @@ def race(zygote: Zygote, root: Path, params: dict[str, list[Any]], name: str) ->
 def wait_for_run(root: Path, winner: int) -> None:
     """Wait until the winner has written its name and begun its run: it may be killed then."""
     deadline = time.monotonic() + 30
-    holder = root / EXPERIMENT / files.HOLDER
+    holder = root / EXPERIMENT / "holder.json"
     while time.monotonic() < deadline:
         if json.loads(holder.read_text())["pid"] == winner and any(
             holder.parent.glob("*/attempt-*[0-9].jsonl")
@@ -75,7 +74,7 @@ def test_one_of_eight_processes_runs_an_experiment_and_a_dead_one_is_succeeded(z
         killed, first = race(zygote, root, params, f"{number}.first")
         code, is_killed, _ = zygote.wait(killed, 0)
         winner, second = race(zygote, root, params, f"{number}.second")
-        holder = json.loads((root / EXPERIMENT / files.HOLDER).read_text())
+        holder = json.loads((root / EXPERIMENT / "holder.json").read_text())
         release.touch()
 
         assert (code, is_killed) == (-9, True)
@@ -87,4 +86,4 @@ def test_one_of_eight_processes_runs_an_experiment_and_a_dead_one_is_succeeded(z
                 assert named, text
                 assert int(named["pid"]) in {pid, *losers}  # one that was faster, if not the fastest
         left = {path.name for path in (root / EXPERIMENT).iterdir() if path.suffix in (".json", ".csv")}
-        assert left == {files.GRID, files.RESULTS_CSV, files.RESULTS_JSON}
+        assert left == {"grid.json", "results.csv", "results.json"}

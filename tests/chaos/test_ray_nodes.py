@@ -14,7 +14,8 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
 from runmanager import RayExecutor, run_grid
-from runmanager.core.journal import read_attempt
+from tests.border import reading
+from tests.chaos.conftest import add_node, ray_cluster
 
 NUM_KILLS = 12
 NUM_EPOCHS = 90
@@ -95,8 +96,21 @@ def grid(root, executor, train):
     return run_grid(PARAMS, train, experiment="grid", root=root, executor=executor, tensorboard=False)
 
 
+def epochs_of(path):
+    return [line["epoch"] for line in reading.lines(path) if line["type"] == "epoch"]
+
+
 def without_times(table):
     return table.drop(columns=["epoch duration", "run duration", "jobs"], errors="ignore")
+
+
+@pytest.fixture
+def ray_nodes():
+    """Start a Ray whose head executes nothing, and three nodes with one CPU and one slot each."""
+    with ray_cluster(num_cpus=0) as cluster:
+        for _ in range(3):
+            add_node(cluster, num_cpus=1, resources={"slot": 1})
+        yield cluster
 
 
 @pytest.mark.nightly
@@ -112,7 +126,7 @@ def test_no_epoch_is_lost_or_doubled_when_nodes_are_killed(ray_nodes, tmp_path, 
 
     inline = grid(tmp_path / "inline", "inline", partial(train, pause=0, gate=None))
     journals = sorted(outcome.folder.glob("*/attempt-*[0-9].jsonl"))
-    epochs = Counter((path.parent, epoch) for path in journals for epoch in read_attempt(path).epochs)
+    epochs = Counter((path.parent, epoch) for path in journals for epoch in epochs_of(path))
     num_repeated = sum(number > 1 for number in epochs.values())
     lost = len(inline.results) - len(outcome.results.drop_duplicates(["run", "epoch"]))
     doubled = int(outcome.results.duplicated(["run", "epoch"]).sum())

@@ -29,7 +29,6 @@ from runmanager import (
     Uniform,
     run_grid,
 )
-from runmanager.core import step_log
 
 EXPERIMENT = "grid"
 FINAL = "final.pt"
@@ -221,7 +220,6 @@ def execute(
     root: str, how: str, params: Mapping[str, Any], *, jobs: int, retries: int, tensorboard: bool
 ) -> int:
     """Start or continue the experiment, by an executor or a loop over a bare manager; return the exit code."""
-    step_log.BLOCK = 5  # so that an epoch has several
     of_axis = {
         "patience": train_until_worse, "rival": train_rival, "searched": train_searched, "every": train_inside,
         "climber": train_climber,

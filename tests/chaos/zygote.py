@@ -16,18 +16,16 @@ from multiprocessing import resource_tracker, util
 from pathlib import Path
 from typing import Any
 
-import torch
-import torch._dynamo  # so that no process has to: optimizers do
-import torch.utils.tensorboard  # noqa: F401 - so that no process has to
+import optuna  # noqa: F401 - so that no process has to, as the following
+import pandas as pd  # noqa: F401
+import scipy.stats  # noqa: F401
+import torch._dynamo
+import torch.utils.tensorboard  # noqa: F401
 
-from runmanager import StorageError
-from runmanager.core import provenance
-from runmanager.errors import ExperimentLockedError
-from runmanager.executors.signals import SIGNALS
-from runmanager.screen import panel  # noqa: F401 - and scipy, which takes longer than a grid of these tests
-from runmanager.tables import columns as tables  # noqa: F401
-from runmanager.tensorboard import run_log  # noqa: F401
-from tests.chaos import faults, work
+import runmanager
+from runmanager import ExperimentLockedError, StorageError
+from tests.border.disk import Disk, NthCall
+from tests.chaos import work
 
 PATIENCE_S = 60.0
 FILTERS = list(warnings.filters)
@@ -35,8 +33,8 @@ FILTERS = list(warnings.filters)
 
 def main() -> None:
     """Carry out orders until one says to end, then end what is left."""
-    provenance.versions()
-    provenance.git_commit()
+    for name in runmanager.__all__:
+        getattr(runmanager, name)
     alive: dict[int, int] = {}
     _answer("ready")
     for line in sys.stdin:
@@ -66,9 +64,11 @@ def _wait(
     is_late = not select.select([descriptor], [], [], seconds)[0]
     before = time.monotonic()
     if is_late:
-        if number == signal.SIGINT or is_of_group:
+        try:
+            if not is_of_group:
+                raise ProcessLookupError  # noqa: TRY301
             os.killpg(pid, number)  # as a terminal does
-        else:
+        except ProcessLookupError:  # it may not have made its group yet
             signal.pidfd_send_signal(descriptor, number)
         if not select.select([descriptor], [], [], PATIENCE_S)[0]:
             signal.pidfd_send_signal(descriptor, signal.SIGKILL)
@@ -104,7 +104,6 @@ def _execute(
     how: str,
     params: dict[str, list[Any]],
     fault: dict[str, Any] | None = None,
-    mutant: str = "",
     ready: str = "",
     start: str = "",
     jobs: int = 2,
@@ -115,10 +114,8 @@ def _execute(
     warnings.simplefilter("error")
     warnings.filterwarnings("ignore", "'pin_memory' argument is set")  # of a machine without an accelerator
     warnings.simplefilter("ignore", ResourceWarning)  # of a module that a signal tears while it is read
-    if mutant:
-        faults.MUTANTS[mutant]()
     if fault:
-        faults.Fault(**fault).install(root)
+        Disk(Path(root), setattr).fault = NthCall(**fault)
     if is_warm:
         _fork_fork_servers()
     if ready:
@@ -152,7 +149,7 @@ def _become(program: str, descriptors: list[int]) -> None:
         for before, after in itertools.pairwise(kept):
             if before + 1 < after:
                 os.closerange(before + 1, after)
-        for number in SIGNALS:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
         warnings.filters[:] = FILTERS  # type: ignore[index]
         vars(resource_tracker)["_resource_tracker"] = resource_tracker.ResourceTracker()
