@@ -8,6 +8,7 @@ import os
 import random
 import struct
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,6 @@ from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 from tensorboard.summary.writer.record_writer import RecordWriter
-
-from runmanager.tensorboard import event_file
 
 ESCAPES = "\x1b[2J\x1b]0;title\x07\x9b31m\u202e"
 NAMES = [
@@ -173,11 +172,20 @@ def described(document: dict[str, Any], dice: random.Random) -> bytes:
 
 def events(content: bytes, dice: random.Random) -> bytes:
     """Change records of an event file, and give each the right checksums."""
-    records = [content[position][12:-4] for position in event_file.records(content)]
+    records = list(_records(content))
     for _ in range(dice.choice([1, 1, 2, 5])):
         index = dice.randrange(len(records))
         records[index : index + dice.randrange(2)] = [_event(records[index], dice)]
     return b"".join(map(_framed, records))
+
+
+def _records(content: bytes) -> Iterator[bytes]:
+    """Yield the records of an event file; each has 12 bytes before it, of which 8 are its length, and 4 after."""
+    position = 0
+    while position < len(content):
+        (length,) = struct.unpack_from("<Q", content, position)
+        yield content[position + 12 : position + 12 + length]
+        position += length + 16
 
 
 def _framed(body: bytes) -> bytes:

@@ -18,28 +18,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from runmanager import (
+    InvalidArgumentError,
     RunManager,
+    RunsWarning,
+    best,
+    compare,
+    effects,
     from_tensorboard,
     load_results,
     load_runs,
     load_steps,
     load_table,
     show,
+    verdict,
     write_report,
 )
-from runmanager.answers import ranking
-from runmanager.answers.answers import answers_of
-from runmanager.answers.compare import compare
-from runmanager.answers.differences import diff
-from runmanager.answers.effects import effects
-from runmanager.answers.failures import failures
-from runmanager.cli.app import app
-from runmanager.core import files
-from runmanager.errors import InvalidArgumentError, RunsWarning
-from runmanager.tables.roots import experiments
+from tests.border.screens import command
 from tests.fuzz import hostile
 from tests.nightly import of_night
 
@@ -134,10 +130,10 @@ def make_batch(template: Path, root: Path, seed: int, size: int) -> int:
         name = f"{number:03d}-{model.name.partition('-')[2]}"
         folder = root / MIXED / name
         shutil.copytree(model, folder)
-        document = json.loads((folder / files.RUN).read_bytes())
+        document = json.loads((folder / "run.json").read_bytes())
         document |= {"number": number, "folder": name, "id": f"{number:016x}"}
         document["crc"] = hostile.entry_checksum(document)
-        (folder / files.RUN).write_text(json.dumps(document))
+        (folder / "run.json").write_text(json.dumps(document))
         damage(folder, document, dice)
     damage_experiments(root, template, num_bad, dice)
     return size
@@ -155,20 +151,20 @@ def damage(folder: Path, document: dict[str, Any], dice: random.Random) -> None:
             lines = [json.loads(line) for line in path.read_bytes().splitlines()]
             path.write_bytes(hostile.journal(lines, dice))
         case "run.json":
-            (folder / files.RUN).write_bytes(hostile.described(document, dice))
+            (folder / "run.json").write_bytes(hostile.described(document, dice))
         case "events":
             content = hostile.events(events.read_bytes(), dice)
             events.write_bytes(hostile.sparse_header(content) if dice.random() < 0.1 else content)
         case "error.log":
-            (folder / files.ERROR_LOG).write_bytes(hostile.ESCAPES.encode() + dice.randbytes(200) + b"\n" * 30)
+            (folder / "error.log").write_bytes(hostile.ESCAPES.encode() + dice.randbytes(200) + b"\n" * 30)
         case "link":
-            (folder / files.ERROR_LOG).touch()
+            (folder / "error.log").touch()
             targets = [
                 journal,
                 folder / "attempt-1.steps.jsonl",
-                folder / files.RUN,
+                folder / "run.json",
                 events,
-                folder / files.ERROR_LOG,
+                folder / "error.log",
             ]
             hostile.link(dice.choice(targets), dice)
         case "folder":
@@ -185,18 +181,18 @@ def damage_experiments(root: Path, template: Path, number: int, dice: random.Ran
     for run, path in zip(grid["runs"], (template / GOOD).glob("*/run.json"), strict=True):
         run["folder"] = path.parent.name
     hparams = (
-        json.loads((template / GOOD / files.HPARAMS).read_bytes())
-        if (template / GOOD / files.HPARAMS).exists()
+        json.loads((template / GOOD / "hparams.json").read_bytes())
+        if (template / GOOD / "hparams.json").exists()
         else {"v": 1, "kinds": {"lr": "number"}, "grouped_by": None, "repeats": ["seed"], "is_settled": True}
     )
     for index in range(number):
         folder = root / (f"bad{index}" + dice.choice(["", "", hostile.ESCAPES, "\udcff", " ", "'"]))
         folder.mkdir()
         grid |= hostile.design(dice)
-        (folder / files.GRID).write_bytes(hostile.described(grid, dice))
-    (root / MIXED / files.GRID).write_text(json.dumps({"v": 1, "runs": [], **hostile.design(dice)}))
-    (root / MIXED / files.HPARAMS).write_text(json.dumps(hostile.change(hparams, dice)))
-    (root / MIXED / files.HOLDER).write_text(
+        (folder / "grid.json").write_bytes(hostile.described(grid, dice))
+    (root / MIXED / "grid.json").write_text(json.dumps({"v": 1, "runs": [], **hostile.design(dice)}))
+    (root / MIXED / "hparams.json").write_text(json.dumps(hostile.change(hparams, dice)))
+    (root / MIXED / "holder.json").write_text(
         json.dumps(hostile.change({"host": "elsewhere", "pid": 1, "nonce": "a"}, dice))
     )
 
@@ -218,15 +214,12 @@ def has_escapes(text: str) -> bool:
 
 def run_command(*arguments: Any) -> str:
     """Call a command, which may refuse in a sentence but never fail; return its standard output."""
-    result = CliRunner(env={"COLUMNS": "200"}).invoke(app, [str(argument) for argument in arguments])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise AssertionError(arguments) from result.exception
-    assert result.exit_code in (0, 1, 2), (arguments, result.output)
-    assert not has_escapes(result.stdout), (arguments, ascii(result.stdout))
-    assert not has_escapes(result.stderr), (arguments, ascii(result.stderr))
-    assert "Traceback" not in result.stderr
-    assert "root:x:0:0" not in result.stdout
-    return result.stdout
+    answer = command(*arguments)
+    assert answer.code in (0, 1, 2), (arguments, answer.err)
+    assert not has_escapes(answer.out + answer.err), (arguments, ascii(answer.out + answer.err))
+    assert "Traceback" not in answer.err, (arguments, answer.err)
+    assert "root:x:0:0" not in answer.out
+    return str(answer.out)
 
 
 def check_readers(
@@ -252,14 +245,10 @@ def check_readers(
 
 
 def check_several(root: Path, template: Path, several: Sequence[Path], dice: random.Random) -> None:
-    """Look at lists of paths, and compare some of them."""
+    """Look at lists of paths."""
     runs_of_mixed = [folder for folder in sorted((root / MIXED).glob("[0-9]*")) if folder.is_dir()]
     for folders in (several[:2], [template / GOOD, *several], dice.sample(runs_of_mixed, 8)):
         check_tables(quietly(load_runs, folders), dice, num_options=1)  # nearly the same rows
-    for _ in range(NUM_COMPARED):
-        sides = dice.sample([*several, *dice.sample(runs_of_mixed, len(several))], 2)
-        with contextlib.suppress(InvalidArgumentError):  # "no runs under ..."
-            quietly(diff, *sides)
 
 
 def check_pages(root: Path) -> None:
@@ -267,10 +256,10 @@ def check_pages(root: Path) -> None:
     index = root / "index.html"
     run_command("report", root)
     assert not index.exists() or not has_escapes(index.read_text("utf-8"))
-    quietly(write_report, experiments(root), root / "loss.html", "loss")
+    quietly(write_report, [root / GOOD, root / MIXED], root / "loss.html", "loss")
     with contextlib.suppress(InvalidArgumentError):  # nobody has the metric of the goal
         quietly(write_report, root / MIXED, root / "mixed.html")
-    for written in filter(Path.exists, (root / MIXED / files.REPORT, root / "loss.html", root / "mixed.html")):
+    for written in filter(Path.exists, (root / MIXED / "report.html", root / "loss.html", root / "mixed.html")):
         content = written.read_text("utf-8")
         assert not has_escapes(content)
         assert "root:x:0:0" not in content
@@ -294,22 +283,12 @@ def check_tables(loaded: Any, dice: random.Random, num_options: int = 2) -> None
                 show(loaded.head(1), **options),
             ):
                 check_view(view)
-            answers = answers_of(loaded, **options)
-            findings = ranking.ranking_of(loaded, **options)
-            assert sorted(
-                row for setting in (*findings.settings, *findings.others) for row in setting.rows
-            ) == list(range(len(loaded)))
-            assert not has_escapes(" ".join([answers.headline, *answers.details]))
-            assert len(ranking.best(loaded, **options)) in (
-                len(loaded),
-                len(findings.settings) + len(findings.others),
-            )
+            assert not has_escapes(verdict(loaded, **options).sentence)
+            assert len(best(loaded, **options)) <= len(loaded)
             value = {"goal": options["goal"]} if options else {}
             check_view(show(effects(loaded, **value)))
             for axis in axes:
                 check_view(show(compare(loaded, axis, **value)))
-    lost = sum(len(each.rows) for each in failures(loaded) if each.status != "unavailable")
-    assert lost == loaded["status"].isin(ranking.LOST).sum()
 
 
 def check_view(view: Any) -> None:

@@ -8,9 +8,7 @@ from contextlib import suppress
 
 import pytest
 
-from runmanager import OptunaSearch, Uniform, run_grid
-from runmanager.core import files
-from runmanager.errors import RunsWarning
+from runmanager import OptunaSearch, RunsWarning, Uniform, run_grid
 from tests.fuzz import hostile
 
 NUM_BEFORE, NUM_AFTER = 4, 6
@@ -40,7 +38,7 @@ def template(tmp_path_factory):
     """An experiment with the runs that a search has made."""
     root = tmp_path_factory.mktemp("template")
     search(root, NUM_BEFORE)
-    for path in sorted((root / "e").glob(f"*/{files.RUN}"))[::2]:
+    for path in sorted((root / "e").glob("*/run.json"))[::2]:
         content = json.loads(path.read_bytes())
         content["trials"][0]["attributes"] = {"generation": 1, "cma:optimizer:0": "80", "space": {"x": [1, 2]}}
         path.write_text(json.dumps(content))
@@ -58,7 +56,7 @@ def test_changed_trials_cost_no_run_and_stop_no_search(template, tmp_path, seeds
         root = tmp_path / str(seed)
         shutil.copytree(template, root)
         dice = random.Random(seed)  # noqa: S311 - reproducible damage
-        for path in (root / "e").glob(f"*/{files.RUN}"):
+        for path in (root / "e").glob("*/run.json"):
             content = json.loads(path.read_bytes())
             of_search = {"trials": content.pop("trials")} if "trials" in content else {}
             with suppress(RecursionError):  # this test's own
