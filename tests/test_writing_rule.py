@@ -11,6 +11,7 @@ ALLOWED = {
     "tensorboard/event_file.py",  # a view, which may be lost
     "executors/output.py",  # what a run prints, which a full disk may cut
     "checks/resumes.py",  # traces in a temporary folder
+    "front/artifacts.py",  # copies beside a run, each under its name when it is whole
     "datasets.py",  # unpacked copies, made anew from the verified files
 }
 WRITERS = {"write_text", "write_bytes", "to_json", "tofile"}

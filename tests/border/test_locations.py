@@ -7,6 +7,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -97,7 +98,12 @@ def errors_of(functions, root):
         with manager.run(run):
             functions[run.number]()
 
-    options = {"executor": "inline", "tensorboard": False, "display": False, "on_error": "continue"}
+    options: dict[str, Any] = {
+        "executor": "inline",
+        "tensorboard": False,
+        "display": False,
+        "on_error": "continue",
+    }
     runs = run_grid({"number": range(len(functions))}, train, experiment="exp", root=root, **options).runs
     return runs["error"].tolist()
 

@@ -99,19 +99,14 @@ def test_what_a_killed_run_had_loaded_counts_for_its_next_attempt(stage):
     assert not load_runs("runs/probe")["mixed"].any()
 
 
-def test_weights_that_are_gone_are_named_and_a_root_that_was_moved_has_the_same(capsys):
+def test_a_root_that_was_moved_has_the_same_weights():
     start("pretrain", pretrain)
     start("probe", probe)
     shutil.move("runs", "moved")
     Path("runs").symlink_to("moved")
     start("probe", probe, root="moved")
+
     assert found() == [[2, 1]]
-    capsys.readouterr()
-    next(Path("runs").glob("pretrain/001*/weights.pt")).unlink()
-
-    start("probe", probe, root="moved")
-
-    assert "! 1 run had loaded weights or artifacts of another run, gone now" in capsys.readouterr().out
 
 
 def test_own_weights_are_not_those_of_another_run():

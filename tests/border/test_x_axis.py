@@ -37,6 +37,7 @@ def train(root, stop=None, x_axis=None):
                 if epoch == stop:
                     raise KeyboardInterrupt
             manager.track({"env_steps": 100.0 * epoch}, how="last")
+            assert manager.tb
             manager.tb.add_scalar("own/tag", epoch, epoch)
 
 
