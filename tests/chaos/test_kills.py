@@ -79,7 +79,7 @@ CASES = {
     "terminated": Case(PLAIN, 0, 20, (4, 0.5), ("inline",), (TERM,)),
     "Ctrl-C on Ray": Case(PLAIN, 0, 6, (4, 3.0), ("ray",), (INT,)),
 }  # fmt: skip
-CODES = {KILL: (-9,), INT: (130, -2), TERM: (143, -15)}
+CODES: dict[int, tuple[int, ...]] = {KILL: (-9,), INT: (130, -2), TERM: (143, -15)}
 
 
 class Stopper:
@@ -95,7 +95,7 @@ class Stopper:
         statuses = ("pending", "interrupted", "completed", "pruned")
         witness = Witness(root / EXPERIMENT, statuses, is_exact=case.kind == "epoch")
         problems: list[str] = []
-        code, codes = -9, (-9,)
+        code, codes = -9, CODES[KILL]
         while code in codes and not problems:
             before, number = num_lines(root, case.kind), self._draw.choice(case.signals)
             aim, within = before + self._draw.randrange(case.within[0]), self._draw.uniform(0, case.within[1])
@@ -218,7 +218,7 @@ def test_a_grid_whose_lanes_or_parent_are_killed_in_mid_training_equals_the_undi
         assert zygote_of_all_cores.run(root, MANY, "lanes", jobs=jobs, tensorboard=True) == 0
         expected[jobs] = result(root)
 
-    problems, sets = [], of_night(12, by_day=4)
+    problems, sets = list[str](), of_night(12, by_day=4)
     for number in range(sets):
         root, jobs, target = tmp_path / f"{number}", (2, 4)[number // 4 % 2], TARGETS[number % 4]
         found = marksman.kill(root, jobs, target)
