@@ -47,6 +47,7 @@ _WAITS = {
     _ATEN.repeat_interleave.Tensor: 1,
 }  # fmt: skip
 
+_PRODUCTS = (torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__)
 _TIMES = {_ATEN.div_.Tensor: _ATEN.mul_.Tensor, _ATEN.div.Tensor: _ATEN.mul.Tensor}
 
 
@@ -326,7 +327,12 @@ class _Names(TorchFunctionMode):
         }
         if func is torch.tensor and named.get("device") is not None:  # it would begin CUDA
             return func(*args, **{**named, "device": None}).to(named["device"])
-        return func(*(self._numbered(arg) if is_move else arg for arg in args), **named)
+        result = func(*(self._numbered(arg) if is_move else arg for arg in args), **named)
+        if func in _PRODUCTS and isinstance(result, _Tensor) and result.shape == (2, 2):
+            # autocast leaves pretended tensors alone, but for the product by which its types are tried
+            kind = result.device.type
+            result = result.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else result
+        return result
 
     def _numbered(self, value: Any) -> Any:
         if _here is None or not isinstance(value, (str, torch.device)) or str(value) != _here.machine.kind:
@@ -414,9 +420,6 @@ def _compute(func: Any, args: Any, kwargs: Any) -> Any:
         if func in (_ATEN.div_.Tensor, _ATEN.div.Tensor) and _is_number(args[1]):  # BinaryDivTrueKernel.cu
             func, plain = _TIMES[func], (plain[0], torch.tensor(1 / float(args[1]), dtype=plain[0].dtype))
         result = func(*plain, **options)
-        if func is _ATEN.mm.default and result.shape == (2, 2) and torch.is_autocast_enabled(here.machine.kind):
-            # autocast leaves pretended tensors alone, but for the product by which its types are tried
-            result = result.to(torch.get_autocast_dtype(here.machine.kind))
     if target is None or func in _READS:
         return result
     written = [

@@ -1,29 +1,17 @@
-"""The figures of the page under a pointer, a finger and keys, in a browser without a window."""
+"""The page of `write_report` under a pointer, a finger and keys, in a browser without a window."""
 
 import math
 import re
-from typing import Any
 
 import pytest
 
-from runmanager import write_report
-from runmanager.core.outcome import Outcome, Status
-from runmanager.tables.where import select
+from runmanager import RunBuilder, write_report
+from tests.border.experiments import execute
 from tests.browser import CHROMIUM, NEEDS_CHROMIUM, OPTIONS, playwright, wait_until
-from tests.report.reading import write_runs
 
 pytestmark = NEEDS_CHROMIUM
-GRID = [
-    {"lr": lr, "optimizer": optimizer, "seed": seed, "clip": clip}
-    for lr in (0.1, 0.01, 0.001)
-    for optimizer in ("adam", "sgd")
-    for seed in range(3)
-    for clip in (None, 0.5)
-]
-OUTCOMES = {
-    1: Outcome(Status.FAILED, "ValueError: <b>no</b>", 0),
-    4: Outcome(Status.DIVERGED, "loss became nan in epoch 3", 2),
-}
+AXES = {"lr": (0.1, 0.01, 0.001), "optimizer": ("adam", "sgd"), "seed": range(3), "clip": (None, 0.5)}
+GRID = [run._asdict() for run in RunBuilder.get_runs(AXES)]
 EPOCHS = 5
 TOP_OF_LEARNING = "Math.abs(document.getElementById('learning').getBoundingClientRect().y)"
 
@@ -33,11 +21,24 @@ def score(run):
     return 0.9 - rate - 0.05 * (run["optimizer"] == "sgd") + 0.001 * run["seed"] + 0.004 * (run["clip"] is None)
 
 
+def scores(run):
+    """Let run 2 fail, and run 5 diverge."""
+    params = run._asdict()
+    if params == GRID[1]:
+        raise ValueError("<b>no</b>" + 2000 * "x")
+    value = score(params)
+    return {
+        "loss": math.nan if params == GRID[4] else 1 - value,
+        "test_accuracy": value,
+        "test_loss": 2 - value,
+    }
+
+
 @pytest.fixture(scope="module")
 def report(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
-    write_runs(folder / "grid", GRID, score, num_epochs=EPOCHS, outcomes=OUTCOMES)
-    return write_report(folder / "grid", folder / "report.html")
+    execute(folder, AXES, scores, epochs=EPOCHS)
+    return write_report(folder / "e", folder / "report.html")
 
 
 @pytest.fixture(scope="module")
@@ -48,13 +49,14 @@ def browser():
 
 @pytest.fixture
 def open_page(browser, report):
-    pages: list[Any] = []
-    problems: list[str] = []
+    """Open the page: nothing goes wrong, and nothing but the file is asked for."""
+    pages, problems, requests = [], [], set()
 
     def opened(address="", **options):
         page = browser.new_page(**{"viewport": {"width": 1440, "height": 900}, **options})
         page.on("console", lambda message: problems.append(message.text))
         page.on("pageerror", lambda error: problems.append(str(error)))
+        page.on("request", lambda request: requests.add(request.url.partition("#")[0]))
         page.goto(report.as_uri() + address)
         pages.append(page)
         return page
@@ -63,6 +65,7 @@ def open_page(browser, report):
     for page in pages:
         page.close()
     assert problems == []
+    assert requests == {report.as_uri()}
 
 
 @pytest.fixture
@@ -86,6 +89,9 @@ def lines(figure):
     return set(figure.evaluate("svg => [...svg.querySelectorAll('path.run:not(.gone)')].map(p => p.dataset.r)"))
 
 
+# Reading
+
+
 def test_the_nearest_curve_is_read_wherever_the_pointer_is(page):
     curves = figure(page, "curves")
     curves.scroll_into_view_if_needed()
@@ -99,23 +105,21 @@ def test_the_nearest_curve_is_read_wherever_the_pointer_is(page):
     assert match, readout(curves)
     run, epoch, value = int(match[1]), int(match[4]), float(match[5])
     assert (match[2], match[3]) == (str(GRID[run - 1]["lr"]), GRID[run - 1]["optimizer"])
-    expected = score(GRID[run - 1]) * (1 - math.exp(-3 * epoch / EPOCHS)) / (1 - math.exp(-3))
-    assert value == pytest.approx(expected, abs=1e-4)
+    assert value == pytest.approx(score(GRID[run - 1]) * epoch / EPOCHS, abs=1e-4)
     assert page.locator(f"svg path.run.on[data-r='{run - 1}']").count() == 2  # two curves
     # it stands below the figure
     box, below = curves.bounding_box(), curves.locator("xpath=following::output[1]").bounding_box()
     assert below["y"] >= box["y"] + box["height"] - 1
 
 
-def test_arrow_keys_read_a_curve_and_enter_opens_its_run(page):
+def test_arrow_keys_read_every_figure_and_enter_opens_its_run(page):
     curves = figure(page, "curves")
     curves.focus()
-    page.keyboard.press("ArrowLeft")
-    best = readout(curves)
-    page.keyboard.press("ArrowLeft")
-    earlier = readout(curves)
-    page.keyboard.press("ArrowDown")
-    below = readout(curves)
+    read = []
+    for key in ("ArrowLeft", "ArrowLeft", "ArrowDown"):
+        page.keyboard.press(key)
+        read.append(readout(curves))
+    best, earlier, below = read
 
     assert f"epoch {EPOCHS}: " in best
     assert f"epoch {EPOCHS - 1}: " in earlier
@@ -125,9 +129,15 @@ def test_arrow_keys_read_a_curve_and_enter_opens_its_run(page):
     assert page.locator("dialog[open] h2").inner_text() == below.split(" · ")[0]
     page.keyboard.press("Escape")
     assert page.locator("dialog[open]").count() == 0
+    for kind in ("points", "bars"):
+        for svg in page.locator(f"svg[data-figure={kind}]").all():
+            svg.focus()
+            for _ in range(2):
+                page.keyboard.press("ArrowDown")
+                assert readout(svg).startswith("run ")
 
 
-def test_a_finger_reads_a_curve_too(open_page):
+def test_a_finger_reads_a_curve_on_a_phone_too_on_which_nothing_is_wider_than_the_screen(open_page):
     page = open_page(viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
     curves = figure(page, "curves")
     curves.scroll_into_view_if_needed()
@@ -137,37 +147,54 @@ def test_a_finger_reads_a_curve_too(open_page):
 
     assert "epoch" in readout(curves)
     assert page.locator("dialog[open]").count() == 0
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390  # a long message is broken into lines
+    cell = page.locator("#settings td", has_text="may be chance").or_(page.locator("#settings td")).first
+    assert cell.bounding_box()["x"] < 390
 
 
-def test_every_figure_of_points_is_read_by_keys(page):
-    for kind in ("points", "bars"):
-        for svg in page.locator(f"svg[data-figure={kind}]").all():
-            svg.focus()
-            page.keyboard.press("ArrowDown")
-            first = readout(svg)
-            page.keyboard.press("ArrowDown")
-            assert first.startswith("run ")
-            assert readout(svg).startswith("run ")
+def test_the_same_run_is_lit_in_the_table_and_in_the_figures(page):
+    row = page.locator("#runs tbody tr").first
+    row.hover()
+
+    run = row.get_attribute("data-r")
+    assert (
+        page.locator(f"svg path.run.on[data-r='{run}']").count() == page.locator("svg path.run.on").count() == 2
+    )
+
+
+def test_figures_and_tools_have_roles_and_names(page):
+    tree = page.locator("body").aria_snapshot()
+
+    for line in (
+        '- searchbox "Show runs with"', '- combobox "Color by"', '- group "Values of lr"',
+        '- application "test_accuracy by epoch"', '- application "Runs by device and time"', '- link "run 2"',
+    ):  # fmt: skip
+        assert line in tree, line
+
+
+# Choosing
 
 
 @pytest.mark.parametrize(
-    "where", ["lr<0.1 and status=completed", "clip=None and optimizer=sgd", "status!=completed"]
+    ("where", "is_chosen"),
+    [
+        ("lr<0.1 and status=completed", lambda run: run["lr"] < 0.1),
+        ("clip=None and optimizer=sgd", lambda run: run["clip"] is None and run["optimizer"] == "sgd"),
+        ("status!=completed", lambda run: run in (GRID[1], GRID[4])),
+        ("adam 0.01", lambda run: run["optimizer"] == "adam" and run["lr"] == 0.01),
+    ],
 )
-def test_a_condition_chooses_the_same_runs_in_the_table_in_the_figures_and_on_the_command_line(
-    page, report, where
-):
-    from runmanager import load_runs
-
-    chosen = {str(run) for run in select(load_runs(report.parent / "grid"), where.split(" and "))["run"]}
+def test_a_condition_chooses_the_same_runs_in_the_table_and_in_the_figures(page, where, is_chosen):
+    expected = {str(number) for number, run in enumerate(GRID, 1) if is_chosen(run)}
 
     page.locator("#filter").fill(where)
 
-    assert visible(page) == chosen
-    assert page.locator("#shown").inner_text() == f"{len(chosen)} of {len(GRID)} runs"
-    assert lines(figure(page, "curves")) <= {str(int(run) - 1) for run in chosen}
+    assert visible(page) >= expected if where == "adam 0.01" else visible(page) == expected
+    number = len(visible(page))
+    assert page.locator("#shown").inner_text() == f"{number} of {len(GRID)} runs"
+    assert lines(figure(page, "curves")) <= {str(int(run) - 1) for run in visible(page)}
     dots = "svg => [...svg.querySelectorAll('path.dots')].map(p => p.getAttribute('d').split('M').length - 1)"
-    number = sum(figure(page, "points").evaluate(dots))
-    assert number == len(chosen - {str(index + 1) for index in OUTCOMES})
+    assert sum(figure(page, "points").evaluate(dots)) == len(visible(page) - {"2", "5"})
 
 
 def test_a_mistaken_condition_is_explained_and_changes_nothing(page):
@@ -190,36 +217,45 @@ def test_the_legend_hides_a_value_everywhere(page):
     assert {GRID[int(run)]["lr"] for run in lines(figure(page, "curves"))} == {0.1, 0.001}
 
 
-def test_a_value_without_a_curve_is_not_in_the_legend_of_the_curves(browser, tmp_path):
-    grid = [{"lr": lr} for lr in (0.1, 0.2, 0.3)]
-    outcomes = {0: Outcome(Status.PENDING)}
-    path = write_runs(tmp_path / "grid", grid, lambda run: run["lr"], num_epochs=2, outcomes=outcomes)
-    page = browser.new_page()
-    page.goto(write_report(path, tmp_path / "report.html").as_uri())
-
-    buttons = page.locator("#legend button")
-    assert [text.strip() for text in buttons.all_inner_texts()] == ["0.2", "0.3"]
-    buttons.last.click()
-    assert [button.get_attribute("aria-pressed") for button in buttons.all()] == ["true", "false"]
-    assert page.locator("#runs tbody tr").count() == 2
-    page.close()
-
-
 def test_the_same_value_has_the_same_color_in_every_figure(page):
     page.get_by_label("Color by").select_option("optimizer")
     script = """() => [...document.querySelectorAll('svg path.run[data-r]:not(.lost)')].map(
       (path) => [path.dataset.r, path.getAttribute('class').match(/[co]\\d/)[0]])"""
 
-    colors: dict[str, set[str]] = {"adam": set(), "sgd": set()}
-    for run, color in page.evaluate(script):
-        colors[str(GRID[int(run)]["optimizer"])].add(color)
+    colors = {(GRID[int(run)]["optimizer"], color) for run, color in page.evaluate(script)}
 
-    assert colors == {"adam": {"c0"}, "sgd": {"c1"}}
+    assert colors == {("adam", "c0"), ("sgd", "c1")}
 
 
-def ticks(svg):
-    """The epochs on the axis of a figure of curves."""
-    return [int(text) for text in svg.locator("text.tick[text-anchor=middle]").all_text_contents()]
+def test_headings_sort_the_table_and_say_so(page):
+    texts = "[...document.querySelectorAll('#runs tbody tr')].map(row => row.cells[1].textContent)"
+    button = page.locator("#runs thead button", has_text="test_accuracy")
+    button.click()
+    best_first = page.evaluate(texts)
+    button.click()
+    worst_first = page.evaluate(texts)
+
+    heading = page.locator("#runs thead th", has_text="test_accuracy")
+    assert heading.get_attribute("aria-sort") == "ascending"
+    assert {*best_first[-2:]} == {*worst_first[-2:]}  # the runs that are lost are last either way
+    assert worst_first[:-2] == sorted(best_first[:-2])
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+def test_the_essential_columns_fit_and_all_are_one_click_away(open_page, width):
+    page = open_page(viewport={"width": width, "height": 900})
+    widths = """(() => {
+      const table = document.getElementById('runs');
+      return table.offsetWidth - table.parentNode.clientWidth;
+    })()"""
+
+    assert page.evaluate(widths) <= 0
+    number = page.locator("#runs thead th:visible").count()
+    page.get_by_role("button", name="All columns").click()
+    assert page.locator("#runs thead th:visible").count() > number
+
+
+# The address
 
 
 def chosen(page):
@@ -273,10 +309,7 @@ def test_a_link_of_the_page_keeps_what_is_chosen(page, open_page):
 
 @pytest.mark.parametrize("address", ["#run-7?hide=%&with=run-7&sort=no&%E0", "#?&&="])
 def test_an_address_that_is_written_by_hand_does_no_harm(open_page, address):
-    page = open_page(address)
-
-    assert len(visible(page)) == len(GRID)
-    assert ticks(figure(page, "curves"))[-1] == EPOCHS
+    assert len(visible(open_page(address))) == len(GRID)
 
 
 def test_two_runs_are_set_side_by_side(open_page):
@@ -295,72 +328,38 @@ def test_two_runs_are_set_side_by_side(open_page):
     names = [svg.get_attribute("aria-label") for svg in dialog.get_by_role("img").all()]
     assert names[0].startswith("test_accuracy: run 1 from ")
     assert "; run 9 from " in names[0]
-    assert {name.split(":")[0] for name in names} == {"test_accuracy", "accuracy", "test_loss", "loss"}
-    assert re.search(r"runmanager diff \S+/grid/1 \S+/grid/9", dialog.inner_text())
+    assert re.search(r"runmanager diff \S+/e/1 \S+/e/9", dialog.inner_text())
     assert page.url.endswith("#run-1?with=run-9")
     page.reload()
     page.get_by_role("dialog", name="run 1 and run 9").wait_for()
     dialog.locator("p a").nth(1).click()
     page.get_by_role("dialog", name="run 9", exact=True).wait_for()
-    page.get_by_role("combobox", name="Compare with").select_option("0")
-    page.get_by_role("dialog", name="run 9 and run 1").wait_for()
-    assert "#run-9?with=run-1" in page.url
 
 
 def test_a_run_is_opened_by_its_address_with_its_neighbours(open_page):
     page = open_page("#run-2")
     dialog = page.get_by_role("dialog", name="run 2")
 
-    words = dialog.inner_text()
-    assert "ValueError: <b>no</b>" in words
-    assert "grid.py" in words
-    assert "runmanager show" in words
-    links = (
-        dialog.get_by_role("region", name="Runs that differ in one hyperparameter")
-        .locator("a")
-        .all_inner_texts()
-    )
-    differing = [
-        f"run {number}"
-        for number, run in enumerate(GRID, 1)
-        if sum(run[name] != GRID[1][name] for name in run) == 1
-    ]
-    assert sorted(links) == sorted(differing)
-    dialog.get_by_role("region", name="Runs that differ in one hyperparameter").locator("a").first.click()
+    assert "ValueError: <b>no</b>" in dialog.inner_text()
+    near = dialog.get_by_role("region", name="Runs that differ in one hyperparameter").locator("a")
+    links = near.all_inner_texts()
+    numbers = [n for n, run in enumerate(GRID, 1) if sum(run[name] != GRID[1][name] for name in run) == 1]
+    assert sorted(links) == sorted(f"run {number}" for number in numbers)
+    near.first.click()
     page.get_by_role("dialog", name=links[0]).wait_for()
     assert page.url.endswith(links[0].replace(" ", "-"))
 
 
-def test_a_run_is_opened_from_the_table_with_its_curves(page):
-    page.locator("#runs tbody a").first.click()
-
-    dialog = page.get_by_role("dialog")
-    dialog.get_by_role("img").first.wait_for()
-    names = [svg.get_attribute("aria-label") for svg in dialog.get_by_role("img").all()]
-    assert [name.split(":")[0] for name in names] == ["accuracy", "loss"]
-    assert "test_accuracy from" in names[0]
+# Paper, and large pages
 
 
-@pytest.mark.parametrize("width", [1440, 1280, 390])
-def test_the_essential_columns_fit_and_all_are_one_click_away(open_page, width):
-    page = open_page(viewport={"width": width, "height": 900})
-    widths = """(() => {
-      const table = document.getElementById('runs');
-      return table.offsetWidth - table.parentNode.clientWidth;
-    })()"""
+def test_it_prints_without_what_only_a_screen_can_do(browser, report):
+    page = browser.new_page(viewport={"width": 720, "height": 1000})  # A4, without its margins
+    page.goto(report.as_uri())
+    page.emulate_media(media="print")
 
-    assert page.evaluate(widths) <= 0
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    number = page.locator("#runs thead th:visible").count()
-    page.get_by_role("button", name="All columns").click()
-    assert page.locator("#runs thead th:visible").count() > number
-
-
-def test_figures_and_tools_have_roles_and_names(page):
-    tree = page.locator("body").aria_snapshot()
-
-    for line in (
-        '- searchbox "Show runs with"', '- combobox "Color by"', '- group "Values of lr"',
-        '- application "test_accuracy by epoch"', '- application "Runs by device and time"', '- link "run 2"',
-    ):  # fmt: skip
-        assert line in tree, line
+    assert page.evaluate("document.documentElement.scrollWidth") <= 720
+    for name in ("nav", ".reading", "#filter"):
+        assert page.locator(name).first.is_hidden()
+    assert page.pdf(format="A4").startswith(b"%PDF")
+    page.close()
