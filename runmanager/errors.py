@@ -172,16 +172,7 @@ def warn(sentence: str) -> None:
 
 
 class Problems(list[str]):
-    """Collects the problems of arguments, to report all problems at once.
-
-    >>> problems = Problems()
-    >>> problems.check_count("retries", -1, 0)
-    >>> problems.check_choice("on_error", "go", ("continue", "stop"))
-    >>> for problem in problems:
-    ...     print(problem)
-    retries must be a whole number, 0 or more, got -1
-    on_error must be one of 'continue', 'stop', got 'go'
-    """
+    """Collects the problems of arguments, to report all problems at once."""
 
     def check_count(self, name: str, value: object, least: int) -> None:
         """Append a problem unless the value is a whole number, `least` or more."""
@@ -248,20 +239,12 @@ def is_pruned(error: BaseException) -> bool:
 
 
 def is_count(value: object, least: int = 0) -> bool:
-    """Whether a value is a whole number, `least` or more; bools are not.
-
-    >>> is_count(3, 1), is_count(True), is_count(2.0)
-    (True, False, False)
-    """
+    """Whether a value is a whole number, `least` or more; bools are not."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an exception's message, "" if it has none.
-
-    >>> first_line(ValueError("no such file: try another"))
-    'no such file: try another'
-    """
+    """Return the first line of an exception's message, "" if it has none."""
     try:
         return str(error).strip().partition("\n")[0]
     except Exception:  # noqa: BLE001 - whatever the code of its class does

@@ -84,9 +84,6 @@ def difference(
         num_pairs: The number of compared pairs of settings; the error is divided by this number.
         error: The probability that any of the intervals ever misses its true mean.
         evidence: The evidence if it is already corrected for all pairs.
-
-    >>> difference([1.0, 2.0, 3.0])[:2], difference([1.0, 2.0, 3.0, 2.0, -1.0, 0.0]).is_decided
-    ((3, 2.0), False)
     """
     numbers = np.asarray(values, float)
     n, least = len(numbers), num_pairs / error
@@ -142,11 +139,7 @@ def evidence_of(rows: Numbers) -> Numbers:
 
 
 def log_evidence(differences: Numbers) -> Numbers:
-    """Return the logarithm of the evidence against equality, after each repeat.
-
-    >>> log_evidence(np.array([2.0, 1.0, 2.0, 3.0, 2.0, 2.0])).round(1).tolist()
-    [0.0, 0.5, 1.2, 1.9, 2.5, 3.2]
-    """
+    """Return the logarithm of the evidence against equality, after each repeat."""
     is_there = np.isfinite(differences)
     values = np.where(is_there, differences, 0.0)
     largest = np.abs(values).max(axis=-1, keepdims=True, initial=0.0)
@@ -225,11 +218,7 @@ def closed(evidence: Numbers, leader: int) -> Numbers:
 
 @functools.cache
 def fewest(least: float) -> int:
-    """Return the minimum number of repeats whose evidence can reach `least`.
-
-    >>> fewest(20), fewest(80)
-    (6, 8)
-    """
+    """Return the minimum number of repeats whose evidence can reach `least`."""
     reached = log_evidence(np.ones(64)) >= math.log(least)
     return int(reached.argmax()) + 1
 

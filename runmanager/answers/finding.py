@@ -7,11 +7,7 @@ from runmanager.tables.cells import join
 
 
 class Finding(pd.DataFrame):
-    """A table with a sentence on what it shows; its rows and columns keep the sentence.
-
-    Attributes:
-        sentence: What the table shows, in one line; "" for a table that pandas joined from several.
-    """
+    """A table with a sentence on what it shows; its rows and columns keep the sentence."""
 
     _metadata = ["sentence"]  # noqa: RUF012 - pandas copies these attributes
     sentence: str = ""

@@ -30,11 +30,7 @@ def luck_of(runs: pd.DataFrame, metric: str, rivals: Numbers, best: int, other: 
 
 
 def half_width(first: float, second: float, n: int) -> float:
-    """Return an upper bound of half the 95 % interval of the difference of two accuracies on the same n items.
-
-    >>> round(half_width(0.9, 0.7, 1000), 3)
-    0.037
-    """
+    """Return a bound of half the 95 % interval of the difference of two accuracies on the same n items."""
     most_that_differ = min(first + second, 2 - first - second)
     return _SIDE * math.sqrt(max(0.0, most_that_differ - (first - second) ** 2) / n)
 

@@ -101,11 +101,7 @@ class Setting:
 
     @property
     def counts(self) -> str:
-        """Return text with the number of the setting's repeats that count, and how failed runs ended.
-
-        >>> Setting({}, [0, 1, 2], [statistics_of([0.4, 0.6])], Counter(completed=2, diverged=1)).counts
-        '2 of 3, 1 diverged'
-        """
+        """Return text with the number of the setting's repeats that count, and how failed runs ended."""
         number = f"{self.number} of {self.total}" if self.number < self.total else str(self.number)
         return ", ".join([number, *(f"{count} {status}" for status, count in self.lost.items())])
 
@@ -584,11 +580,7 @@ def beside_settings(
 
 
 def names_of_runs(runs: pd.DataFrame) -> list[int | str | None]:
-    """Return the number of each run, or its name in a table from elsewhere; None for a run without a name.
-
-    >>> names_of_runs(pd.DataFrame({"run": [7, "lr0.1_s0", math.nan]}))
-    [7, 'lr0.1_s0', None]
-    """
+    """Return the number of each run, or its name in a table from elsewhere; None for a run without a name."""
     names = runs["run"].tolist() if "run" in runs else [None] * len(runs)
     return [None if is_missing(name) else name if isinstance(name, int) else cell(name) for name in names]
 
@@ -600,11 +592,7 @@ def which_value(runs: pd.DataFrame, metric: str) -> str:
 
 
 def addresses_of(runs: pd.DataFrame) -> list[str]:
-    """Return each run as an argument of `load_run` and of commands; empty if the table does not name folders.
-
-    >>> addresses_of(pd.DataFrame({"run": [7], "folder": ["runs/circle/007-lr=0.1"]}))
-    ['runs/circle/7']
-    """
+    """Return each run as an argument of `load_run` and commands; empty for a table without folders."""
     if not {"run", "folder"} <= {*runs} or not is_integer_dtype(runs["run"]):
         return []
     pairs = zip(runs["folder"], runs["run"], strict=True)
@@ -662,13 +650,7 @@ def settings_without(runs: pd.DataFrame, axes: Sequence[str]) -> tuple[Numbers, 
 
 
 def are_epochs(runs: pd.DataFrame) -> bool:
-    """Whether the rows are epochs, with several rows per run.
-
-    >>> table = pd.DataFrame({"run": "wide", "epoch": [9, 9], "seed": [0, 1]})  # `run` is a setting's name here
-    >>> table.attrs["hyperparameters"] = ["seed"]
-    >>> are_epochs(table), are_epochs(table.drop(columns="seed"))
-    (False, True)
-    """
+    """Whether the rows are epochs, with several rows per run."""
     if not {"run", "epoch"} <= {*runs}:
         return False
     names = [name for name in ("experiment", "run") if name in runs]
@@ -679,9 +661,6 @@ def statistics_of(numbers: Sequence[float]) -> dict[str, float]:
     """Describe finite numbers; NaN if there are too few numbers, or if they are too large.
 
     The standard deviation has the divisor n - 1, and the 95 % interval of the mean is by Student's t.
-
-    >>> statistics_of([1.0, 2.0, 3.0])["mean"], statistics_of([1.0, 2.0, 3.0])["std"], statistics_of([])["n"]
-    (2.0, 1.0, 0)
     """
     n, mean, std, half = len(numbers), mean_of(numbers), math.nan, math.nan
     if n > 1:
@@ -692,11 +671,7 @@ def statistics_of(numbers: Sequence[float]) -> dict[str, float]:
 
 
 def mean_of(numbers: Sequence[float]) -> float:
-    """Return the mean of finite numbers, exact in any order; NaN if it cannot be computed.
-
-    >>> mean_of([0.838, 0.725, 0.801, 0.845]), mean_of([])
-    (0.80225, nan)
-    """
+    """Return the mean of finite numbers, exact in any order; NaN if it cannot be computed."""
     try:
         mean = math.fsum(numbers) / len(numbers)
     except (OverflowError, ZeroDivisionError):

@@ -19,13 +19,7 @@ _NARROW = 10  # minimum ratio of the largest to the smallest number for a logari
 
 
 def is_sampled(values: Sequence[Any]) -> bool:
-    """Whether the values of an axis look sampled: many finite numbers, unlike the values of a grid.
-
-    >>> is_sampled([0.1 * number for number in range(20)]), is_sampled([8, 16, 32, 64] * 5), is_sampled("ab")
-    (True, False, False)
-    >>> is_sampled([n % 40 for n in range(400)]), is_sampled([n**2 % 97 for n in range(400)])
-    (False, True)
-    """
+    """Whether the values of an axis look sampled: many finite numbers, unlike the values of a grid."""
     there = [value for value in values if not is_missing(value)]
     if not all(isinstance(value, (int, float, np.number)) and not isinstance(value, bool) for value in there):
         return False
@@ -41,11 +35,7 @@ def is_missing(value: Any) -> bool:
 
 
 def is_in_magnitudes(values: Sequence[float]) -> bool:
-    """Whether numbers are spread more evenly over orders of magnitude than over their range.
-
-    >>> is_in_magnitudes([0.001, 0.01, 0.1]), is_in_magnitudes([16, 90, 512]), is_in_magnitudes([1, 20, 40])
-    (True, True, False)
-    """
+    """Whether numbers are spread more evenly over orders of magnitude than over their range."""
     numbers = np.sort(np.asarray(values, dtype=float))
     if numbers[0] <= 0 or numbers[-1] < _NARROW * numbers[0]:
         return False
@@ -57,11 +47,7 @@ def is_in_magnitudes(values: Sequence[float]) -> bool:
 
 
 def in_parts(column: "pd.Series[Any]") -> tuple[Numbers, list[str]]:
-    """Cut the numbers of an axis into ranges with equally many settings.
-
-    >>> in_parts(pd.Series(range(10)))[1]
-    ['0 to 1', '2 to 3', '4 to 5', '6 to 7', '8 to 9']
-    """
+    """Cut the numbers of an axis into ranges with equally many settings."""
     rows = column.reset_index(drop=True)
     is_there = ~rows.map(is_missing).astype(bool)
     there = rows[is_there]

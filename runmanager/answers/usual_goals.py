@@ -6,15 +6,7 @@ from runmanager.core.goal import ACCURACY, read_metric
 
 
 def companion(metric: str, names: Iterable[str]) -> str:
-    """Return the metric to show beside the goal's metric, "" if there is none.
-
-    >>> companion("test_accuracy", ["loss", "test_loss"]), companion("val_f1_macro", ["loss", "val_loss"])
-    ('test_loss', 'val_loss')
-    >>> companion("test_loss", ["test_accuracy"]), companion("reward", ["policy_loss"])
-    ('test_accuracy', 'policy_loss')
-    >>> companion("loss", ["reward"])
-    ''
-    """
+    """Return the metric to show beside the goal's metric, "" if there is none."""
     if " " in metric:
         return ""
     others = {name: read_metric(name) for name in names if name != metric and " " not in name}

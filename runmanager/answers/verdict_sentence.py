@@ -113,15 +113,7 @@ def losses(contest: Contest) -> list[str]:
 
 
 def gap_of(lead: Lead) -> str:
-    """Write a difference with its interval, rounded by the width of the interval.
-
-    >>> gap_of(Lead(7, 0.01103, 0.004, 0.00617, 0.01589, 30.0, 20.0))
-    '0.011 (0.006 to 0.016)'
-    >>> gap_of(Lead(8, 0.137, 0.1, 0.003, 0.27, 30.0, 20.0))
-    '0.14 (0.003 to 0.27)'
-    >>> gap_of(Lead(8, 0.14, 0.1, 0.0, 0.3, 30.0, 20.0))
-    '0.14 (above 0, at most 0.30)'
-    """
+    """Write a difference with its interval, rounded by the width of the interval."""
     if not math.isfinite(lead.high - lead.low):
         return two_digits(lead.mean)
     decimals = max(math.ceil(-math.log10((lead.high - lead.low) / 2 / _SHARE)), 0)
@@ -132,11 +124,7 @@ def gap_of(lead: Lead) -> str:
 
 
 def two_digits(number: float) -> str:
-    """Write the size of a difference with two significant digits, and all digits of a larger whole part.
-
-    >>> two_digits(-0.0193), two_digits(123.4)
-    ('0.019', '123')
-    """
+    """Write the size of a difference with two significant digits, and all digits of a larger whole part."""
     size = abs(number)
     return f"{size:.0f}" if 10 <= size < _LARGEST else f"{size:.2g}"  # noqa: PLR2004 - two digits
 

@@ -28,27 +28,16 @@ _MOST_NAMES = 6  # maximum number of hidden columns that the caption names
 
 @dataclass(frozen=True, repr=False)
 class View:
-    """Some rows and columns of a table, drawn as a table in a notebook and written as text elsewhere.
+    """Some rows and columns of a table, drawn as a table in a notebook and written as text elsewhere."""
 
-    Attributes:
-        rows: The rows with all columns.
-        notes: The caption, as sentences, such as the order of the rows.
-        main: The columns that are drawn by default.
-        first: The columns by importance; narrow terminals leave out the last columns.
-        best: The positions of the rows to emphasize.
-        bars: Column -> the number with an empty bar, and the number with a full bar.
-        columns: The columns of `table`, the most important first.
-        same: The end of the caption: the columns that are left out, as all rows have the same value.
-    """
-
-    rows: pd.DataFrame
-    notes: Sequence[str]
-    main: Sequence[str]
-    first: Sequence[str]
-    best: Sequence[int]
-    bars: Mapping[str, tuple[float, float]]
-    columns: Sequence[str]
-    same: str
+    rows: pd.DataFrame  # with all columns
+    notes: Sequence[str]  # the caption, as sentences
+    main: Sequence[str]  # the columns drawn by default
+    first: Sequence[str]  # the columns by importance; narrow terminals leave out the last
+    best: Sequence[int]  # positions of the rows to emphasize
+    bars: Mapping[str, tuple[float, float]]  # column -> the number with an empty and with a full bar
+    columns: Sequence[str]  # of `table`, by importance
+    same: str  # the end of the caption: columns left out, as all values are equal
 
     def __repr__(self) -> str:
         is_terminal = bool(sys.stdout) and sys.stdout.isatty()

@@ -87,13 +87,7 @@ def try_settings(loop: Loop, task: CheckTask) -> tuple[list[tuple[Run, Outcome]]
 
 
 def settings_of(runs: Sequence[Run], repeats: Sequence[str]) -> list[Run]:
-    """Return one run of each setting.
-
-    >>> from runmanager.core.grid import RunBuilder
-    >>> runs = RunBuilder.get_runs({"lr": [1, 2], "width": [8, 16], "seed": range(5)})
-    >>> [run[:2] for run in settings_of(runs, ["seed"])]
-    [(1, 8), (1, 16), (2, 8), (2, 16)]
-    """
+    """Return one run of each setting."""
     settings: dict[Any, Run] = {}
     for run in runs:
         values = run._asdict().items()

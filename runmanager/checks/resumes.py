@@ -46,16 +46,10 @@ Point = tuple[str, int, int]
 
 
 class Trace:
-    """What the processes of one execution have written, all ranks together.
-
-    Attributes:
-        digests: A point and a name -> the digest on each rank. The name is that of a variable; with a space, it
-            is that of what must not differ.
-        points: The points in the order of the execution.
-        error: Why the execution failed or cannot be compared, "" if it did not and can.
-    """
+    """What the processes of one execution have written, all ranks together."""
 
     def __init__(self, lines_of_ranks: Sequence[Sequence[dict[str, Any]]]) -> None:
+        # a point and a name, with a space for what must not differ -> the digest on each rank
         self.digests: dict[tuple[Point, str], list[str]] = {}
         self.error = ""
         for line in chain.from_iterable(lines_of_ranks):

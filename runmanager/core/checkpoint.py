@@ -53,22 +53,7 @@ Keep = str | tuple[str, nn.Module]
 
 
 class ResumeState:
-    """The state of a run: saved with every epoch, restored when the run is resumed.
-
-    Random states and the loader's generators are saved too.
-
-    Args:
-        parts: Name -> network, optimizer, scheduler, scaler, torch.Generator, or any object with state_dict()
-            and load_state_dict(); or plain state, a dict or a list of JSON values. With None, no checkpoint is
-            saved.
-        keep: The epoch whose weights are saved in weights.pt: "last", "best:<metric>", "min:<metric>" or
-            "max:<metric>"; as a pair with a module, those of the module. With None, no weights are saved.
-        watch: Notices in a first epoch what changes and the checkpoint does not save, see `checks.unsaved`.
-
-    Raises:
-        CheckpointError: A part has no state, plain state is not JSON, the network of an optimizer is missing,
-            or `keep` is not valid.
-    """
+    """The state of a run, also random: saved with every epoch, restored on resume. See `RunManager.epochs`."""
 
     def __init__(
         self,
@@ -247,28 +232,16 @@ class ResumeState:
 
 @dataclass
 class TrainerState:
-    """The checkpoints of an external trainer, with the interface of `ResumeState`.
+    """The checkpoints of an external trainer, with the interface of `ResumeState`."""
 
-    Attributes:
-        last: Number of committed epochs -> epoch after which the trainer resumes, 0 for none.
-        save_epoch: Called with the number of an epoch before its commit, to write its checkpoint.
-        forget: Called when the run has completed.
-        learning_rate: Returns the current learning rate, None without a learning rate. The function never
-            raises an exception.
-        is_saved: Whether checkpoints are written, so that the run may be stopped and resumed.
-        keep: The rule that selects the kept weights; always None, as trainers keep their own weights.
-        was_left: Whether the loop had ended early; always False, as trainers handle an early end themselves.
-        inexact: The reason why a resumed run may differ from an uninterrupted run, "" if there is none.
-    """
-
-    last: Callable[[int], int] = int
-    save_epoch: Callable[[int], None] = lambda _: None
-    forget: Callable[[], None] = lambda: None
-    learning_rate: Callable[[], float | None] = lambda: None
-    is_saved: bool = True
-    keep: str | None = None
-    was_left: bool = False
-    inexact: str = ""
+    last: Callable[[int], int] = int  # committed epochs -> epoch after which it resumes, 0 for none
+    save_epoch: Callable[[int], None] = lambda _: None  # writes the checkpoint of an epoch, before its commit
+    forget: Callable[[], None] = lambda: None  # called when the run has completed
+    learning_rate: Callable[[], float | None] = lambda: None  # never raises an exception
+    is_saved: bool = True  # whether the run may be stopped and resumed
+    keep: str | None = None  # trainers keep their own weights
+    was_left: bool = False  # trainers handle an early end themselves
+    inexact: str = ""  # why a resumed run may differ, "" if it does not
 
     def restore(self, committed: Sequence[EpochRecord], problems: list[str]) -> list[EpochRecord]:
         """Return the records of the epochs not to execute again."""

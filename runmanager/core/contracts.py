@@ -25,19 +25,12 @@ Block = Mapping[str, tuple[Sequence[int], Sequence[float]]]
 
 
 class Slot(NamedTuple):
-    """The lane and device of a run.
+    """The lane and device of a run."""
 
-    Attributes:
-        id: The identity of the run.
-        lane: The number of the lane, from 0; unknown in the worker.
-        device: The device, such as "cuda:1".
-        is_retried: Whether the ended run is retried; available only in the parent.
-    """
-
-    id: str
-    lane: int = 0
+    id: str  # the identity of the run
+    lane: int = 0  # the number of the lane, from 0; unknown in the worker
     device: str = "cpu"
-    is_retried: bool = False
+    is_retried: bool = False  # whether the ended run is retried; available only in the parent
 
 
 class Listener:
@@ -144,21 +137,12 @@ class RunListener(Listener):
     """A listener within this package, which follows one run and receives further events.
 
     Its exceptions end the run. The answer None continues the run; any text stops the run, even "".
-
-    Attributes:
-        rule: The name to record in the journal if the listener stops the run; a rule stops a run only once. ""
-            if the listener stops no run; None if the stopped run counts as completed.
-        seconds: The time (s) spent in the listener so far that is part of no duration.
-        learning_rate: The learning rate at the start of the epoch, None if it is unknown; only TensorBoard's
-            listener has it.
-        gradient_norm: The norm of the last gradients before they were clipped, None if they were not, or by the
-            user's loop; only TensorBoard's listener has it.
     """
 
-    rule: str | None = ""
-    seconds: float = 0.0
-    learning_rate: float | None = None
-    gradient_norm: "torch.Tensor | None" = None
+    rule: str | None = ""  # recorded if it stops the run, which counts as completed with None
+    seconds: float = 0.0  # spent in the listener so far that are part of no duration (s)
+    learning_rate: float | None = None  # at the start of the epoch, if known
+    gradient_norm: "torch.Tensor | None" = None  # of the last gradients, before they were clipped
 
     def attempt_began(
         self,
@@ -166,13 +150,7 @@ class RunListener(Listener):
         facts: Mapping[str, Any] = MappingProxyType({}),
         last_step: int = 0,
     ) -> None:
-        """Called when the journal is created.
-
-        Args:
-            records: The epochs of earlier attempts that are not executed again.
-            facts: The facts of the journal's first line.
-            last_step: The last step that is not executed again; later steps of earlier attempts do not count.
-        """
+        """Called when the journal is created; `last_step` is the last step that is not executed again."""
 
     def asked_again(self, record: EpochRecord) -> str | None:
         """Answer again for the epoch after which the run was resumed: return the reason to stop, or None."""
@@ -201,14 +179,7 @@ class Counts(Protocol):
 
 
 class Boards(NamedTuple):
-    """The classes of TensorBoard's objects.
-
-    Attributes:
-        follow: Returns the listener of an attempt at a run; called with the run's folder, the attempt, the
-            goal, the x-axis and the types of the grid's hyperparameters.
-        counts: Returns the object that counts predictions per class in an evaluation; all ranks get such an
-            object.
-    """
+    """TensorBoard's listener of an attempt, and what counts predictions per class in an evaluation."""
 
     follow: Callable[[RunFolder, int, Goal | None, str | None, Mapping[str, str] | None], RunListener]
     counts: Callable[[], Counts]
@@ -217,16 +188,7 @@ class Boards(NamedTuple):
 def guarded(
     listener: Listener, method: str, run: Run, slot: Slot, *arguments: object
 ) -> tuple[str | None, str]:
-    """Call a method of a user's listener, which can end no run: only Ctrl-C leaves the call.
-
-    Returns:
-        The reason why the run should stop, None to continue; and the problem of the listener, "" for none.
-
-    >>> guarded(Listener(), "epoch_ended", None, Slot("1"), None, None)
-    (None, '')
-    >>> guarded(Listener(), "run_ended", None, Slot("1"))[1]
-    "run_ended() raised TypeError: Listener.run_ended() missing 1 required positional argument: 'outcome'"
-    """
+    """Call a method of a user's listener; return why the run should stop, if so, and the listener's problem."""
     try:
         listener.run, listener.slot = run, slot
         why = getattr(listener, method)(*arguments)
@@ -425,17 +387,11 @@ def uncommitted(status: Status, error: str, log: str = "") -> Outcome:
 
 @dataclass(frozen=True)
 class Decision:
-    """A decision of a search; runs are given by identity.
+    """A decision of a search; runs are given by identity."""
 
-    Attributes:
-        due: The runs to execute now, in this order. A run that was executed before is resumed.
-        sentences: Sentences to print.
-        new: New runs, to execute after the runs in `due`; the grid creates their folders.
-    """
-
-    due: Sequence[str] = ()
-    sentences: Sequence[str] = ()
-    new: Sequence[Run] = ()
+    due: Sequence[str] = ()  # to execute now, in this order; a run that was executed before is resumed
+    sentences: Sequence[str] = ()  # to print
+    new: Sequence[Run] = ()  # to execute after `due`; the grid creates their folders
 
 
 class Search(ABC):
@@ -464,23 +420,14 @@ class Search(ABC):
 
     @abstractmethod
     def begin(self, runs: Sequence[RunFolder], executable: Collection[str]) -> None:
-        """Receive the runs of the grid.
+        """Receive the runs of the grid, in order.
 
-        Args:
-            runs: All runs of the grid, in order.
-            executable: The identities of the runs that this launch may execute. Completed and unavailable runs
-                are left out. Runs that ended by a fault are left out too, unless they are retried.
+        `executable` leaves out runs that are completed, unavailable, or ended by a fault and are not retried.
         """
 
     @abstractmethod
     def next(self, results: Mapping[str, RunResult], in_progress: Collection[str]) -> Decision:
-        """Decide which runs are executed next.
-
-        Args:
-            results: The current result of each run. A run that must start over counts as pending until it has
-                been executed.
-            in_progress: The identities of due runs that have not ended.
-        """
+        """Decide which runs are executed next; a run that must start over counts as pending until then."""
 
     def runs(self, experiment: Experiment) -> list[Run] | None:
         """Return the runs in an experiment that belong to the search; None if the grid lists all its runs."""
@@ -503,10 +450,7 @@ class Search(ABC):
         return 0
 
     def left_out(self) -> Collection[str]:
-        """Return the identities of the runs that the search has not requested so far; messages leave them out.
-
-        At the end of the grid, the experiment drops those of the returned runs that have not begun.
-        """
+        """Return the runs not requested so far; at the end, those that have not begun are dropped."""
         return ()
 
     def introduction(self) -> str:
@@ -545,14 +489,9 @@ class Pruner(Listener, ABC):
 
     @abstractmethod
     def should_stop(self, id_: str, record: EpochRecord) -> str:
-        """Receive the last epoch of the run with this identity.
-
-        Return the reason why the run should stop, "" to continue.
+        """Receive the last epoch of a run; return the reason why the run should stop, "" to continue.
 
         An epoch that is executed again replaces its earlier values and all later epochs.
-
-        Raises:
-            InvalidArgumentError: The runs cannot be compared.
         """
 
     def epoch_ended(self, record: EpochRecord, network: Any) -> str | None:
@@ -568,11 +507,7 @@ class Pruner(Listener, ABC):
         return ""
 
     def value(self, record: EpochRecord) -> float:
-        """Return the metric of an epoch by which runs are compared.
-
-        Raises:
-            InvalidArgumentError: The epoch has no such metric.
-        """
+        """Return the metric of an epoch by which runs are compared."""
         if self.goal.metric not in record.metrics:
             raise of_grid(
                 f"pruning compares runs by {self.goal.metric!r}, which epoch {record.epoch} does not have; "
@@ -606,10 +541,7 @@ class Signals(Protocol):
 
 
 class Display(Listener):
-    """What a grid shows while it runs; this class shows nothing.
-
-    Subclasses get the events of all runs in the grid's thread.
-    """
+    """What a grid shows while it runs, called in the grid's thread; this class shows nothing."""
 
     def say(self, line: str) -> None:
         """Show a permanent line."""

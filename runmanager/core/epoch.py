@@ -148,14 +148,7 @@ class OpenEpoch:
         num_logged: int,
         x_axis: str | None,
     ) -> EpochRecord:
-        """Read the sums of all ranks; the clock has been stopped.
-
-        Args:
-            run_start: The start of the run's clock (perf_counter, s).
-            earlier: The earlier epochs.
-            num_logged: The number of logged steps.
-            x_axis: The x-axis of curves.
-        """
+        """Read the sums of all ranks after the clock has stopped; `run_start` is of perf_counter (s)."""
         assert self._end is not None
         means = self.sums.means()
         columns = {name: means.pop(name) for name in LEADING if name in means}

@@ -64,10 +64,7 @@ def write_file(
     *,
     is_new: bool = False,
 ) -> None:
-    """Write a file atomically: even after a crash, readers see the whole old or the whole new content.
-
-    With `previous`, the old content gets this name; with `is_new`, an existing file is an error.
-    """
+    """Write a file atomically, even in a crash; `previous` names the old content, `is_new` refuses it."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}.tmp")
     with explained(path):
         try:
@@ -137,17 +134,10 @@ def remove_leftovers(folder: Path, *names: str) -> None:
 
 
 class AppendFile:
-    """A file of appended records, each on disk when `append` returns.
+    """A file of appended records, each on disk when `append` returns; one process may write it.
 
-    Only one process may write the file. After a failed append, the file again ends with a whole record.
-
-    Args:
-        path: An existing file.
-        length: Length of its whole records in bytes; the first append cuts off all content after them.
-        size: Its size when it was read, `length` by default.
-
-    Raises:
-        StorageError: The file cannot be opened, or another process has written it since.
+    The first append cuts off all content after `length` bytes; a failed append leaves whole records. If the
+    file no longer has the `size` that was read, another process has written it, which is an error.
     """
 
     def __init__(self, path: Path, length: int, size: int | None = None) -> None:

@@ -37,15 +37,10 @@ _SEEN = {"steps": "steps seen", "samples": "samples seen"}
 
 
 class Goal(NamedTuple):
-    """The metric to optimize.
-
-    Attributes:
-        metric: The name of the metric.
-        sign: 1 if the largest value is the best, -1 if the smallest value is the best.
-    """
+    """The metric to optimize."""
 
     metric: str
-    sign: int
+    sign: int  # 1 if the largest value is the best, -1 if the smallest value is the best
 
     def __str__(self) -> str:
         return f"{'max' if self.sign > 0 else 'min'}:{self.metric}"
@@ -62,11 +57,7 @@ class Goal(NamedTuple):
 
 
 def parse_goal(value: object, argument: str = "goal") -> Goal:
-    """Parse "max:<metric>", "min:<metric>", or the name of a metric that implies the direction.
-
-    >>> parse_goal("max:reward"), parse_goal("val_loss")
-    (Goal(metric='reward', sign=1), Goal(metric='val_loss', sign=-1))
-    """
+    """Parse "max:<metric>", "min:<metric>", or the name of a metric that implies the direction."""
     if isinstance(value, Goal):
         return value
     text = value if isinstance(value, str) else ""
@@ -108,9 +99,6 @@ def read_metric(name: str) -> tuple[int, list[str], bool | None]:
     """Return the rank of a metric's data, its words without data, averaging and numbers, and its direction.
 
     By rank, evaluations come first, then other data, training and plain names.
-
-    >>> read_metric("val_f1_macro"), read_metric("acc1/top5"), read_metric("loss")
-    ((1, ['f1'], True), (11, ['acc'], True), (11, ['loss'], False))
     """
     words = [word for word in re.split(r"[\W_]+", name.lower()) if word]
     essence = [word if word in _LARGER else word.rstrip(_DIGITS) for word in words]
@@ -123,13 +111,7 @@ def read_metric(name: str) -> tuple[int, list[str], bool | None]:
 
 
 def default_goal(names: Iterable[str]) -> Goal | None:
-    """Return the default goal of runs with these metrics, None if no name of a metric implies a goal.
-
-    >>> default_goal(["loss", "accuracy", "val_loss"]), default_goal(["policy_loss", "reward"])
-    (Goal(metric='accuracy', sign=1), Goal(metric='reward', sign=1))
-    >>> default_goal(["train_loss", "val_loss", "val_acc"])
-    Goal(metric='val_acc', sign=1)
-    """
+    """Return the default goal of runs with these metrics, None if no name of a metric implies a goal."""
     metrics: dict[str, tuple[int, list[str], bool]] = {}
     for name in names:
         rank, words, is_larger = read_metric(name)

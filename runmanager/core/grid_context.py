@@ -16,41 +16,22 @@ from runmanager.core.state import RunResult
 
 @dataclass(frozen=True)
 class GridContext:
-    """The settings of a manager; without a grid, most of them keep their defaults.
+    """The settings of a manager; without a grid, most of them keep their defaults."""
 
-    Attributes:
-        run: The only run that may begin, whose tables the grid writes; None if any run may begin.
-        folder: The folder of this run.
-        jobs: The maximum number of runs that share the machine; a column of the tables if above 1.
-        fingerprint: The code, data and versions that results depend on, for the journal.
-        changes_since: Returns the changes since a run began; a changed run starts over.
-        keep_changed: Whether a changed run is resumed instead; such a run is marked as mixed.
-        goal: The experiment's goal, which TensorBoard shows.
-        x_axis: The x-axis of the experiment's curves.
-        listeners: The listeners in the run's process, called after TensorBoard.
-        report: Reports the events of the run to the process that started the grid.
-        asks: Whether a listener in the parent may stop runs; then the run waits for an answer after each epoch.
-        rule: The rule to record for runs that the answers stop.
-        boards: The classes of TensorBoard's objects, None for no TensorBoard.
-        measure: The user's function that counts the samples of a batch, None by default.
-        epoch_type: The class of an open epoch.
-        evaluation_type: The class of an open evaluation.
-    """
-
-    run: Run | None = None
-    folder: Path | None = None
-    jobs: int = 1
-    fingerprint: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    changes_since: Callable[..., Sequence[str]] = lambda *_, **__: ()
-    keep_changed: bool = False
+    run: Run | None = None  # the only run that may begin, whose tables the grid writes; None for any
+    folder: Path | None = None  # of this run
+    jobs: int = 1  # runs that share the machine at most; a column if above 1
+    fingerprint: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # what results depend on
+    changes_since: Callable[..., Sequence[str]] = lambda *_, **__: ()  # of a run; a changed run starts over
+    keep_changed: bool = False  # whether a changed run is resumed, and marked as mixed
     goal: Goal | None = None
     x_axis: str | None = None
-    listeners: Sequence[RunListener] = ()
-    report: Report | None = None
-    asks: bool = False
-    rule: str = ""
-    boards: Boards | None = None
-    measure: Measure | None = None
+    listeners: Sequence[RunListener] = ()  # in the run's process, called after TensorBoard
+    report: Report | None = None  # reports the events of the run to the process that started the grid
+    asks: bool = False  # whether the run waits for an answer of the parent after each epoch
+    rule: str = ""  # to record for runs that the answers stop
+    boards: Boards | None = None  # None for no TensorBoard
+    measure: Measure | None = None  # counts the samples of a batch
     epoch_type: type[OpenEpoch] = OpenEpoch
     evaluation_type: type[OpenEvaluation] = OpenEvaluation
 

@@ -261,20 +261,7 @@ def is_collated(loader: Any) -> bool:
 def batch_size(
     batch: Any, measure: Measure | None = None, loader: Any = None, number: int = 1, *, are_parts: bool = False
 ) -> int:
-    """Return the number of samples of a batch.
-
-    Args:
-        batch: A tensor, a tuple, list or mapping of parts, a list of samples, or the number itself.
-        measure: The user's function that counts the samples, None by default.
-        loader: The loader, whose number of samples of this batch decides between several possible sizes.
-        number: The number of the batch in its epoch, from 1.
-        are_parts: Whether a list has the parts of a batch, see `is_collated`; else it may have samples.
-
-    >>> batch_size((torch.zeros(7, 3), torch.zeros(7))), batch_size({"x": torch.zeros(5)}), batch_size(3)
-    (7, 5, 3)
-    >>> batch_size(([torch.zeros(3, 9, 9)] * 5, [{"boxes": None}] * 5))
-    5
-    """
+    """Return the number of samples of a batch, which is the `number`-th of its epoch, from 1."""
     if type(batch) is int:
         return batch
     if measure is not None:

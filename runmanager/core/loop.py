@@ -83,12 +83,6 @@ class Loop:
     """One launch of a grid; the watch of its executor.
 
     `begin` and `run` are called in this order. All ranks of torchrun get the decisions of rank 0.
-
-    Attributes:
-        whole: The plan of all chosen runs.
-        runs: Identity -> the planned run, also of the runs that the search has created.
-        states: Identity -> the present state of the run; a run that starts over has no epochs.
-        others: The states of the experiment's other runs.
     """
 
     task: RunTask
@@ -138,7 +132,7 @@ class Loop:
     def begin(self, *, is_written: bool) -> Plan:
         """Plan the runs; return the plan in which those that the search chooses first are executed."""
         self.whole = first = ranks.from_main(lambda: self.plan(is_written=is_written))
-        self.runs = {planned.folder.id: planned for planned in first.runs}
+        self.runs = {planned.folder.id: planned for planned in first.runs}  # also those of the search later
         self.states = {id_: planned.start for id_, planned in self.runs.items()}
         folders = self.task.experiment.runs.values()
         self.others = [read_run(folder) for folder in folders if folder.id not in self.runs]

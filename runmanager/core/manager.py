@@ -51,10 +51,7 @@ All managers share this mapping, as `run_grid` has one manager per run.
 
 
 class LeaveTrain(BaseException):
-    """Leaves a `train` whose loop cannot be stopped.
-
-    The base class is BaseException, because a loop may catch Exception.
-    """
+    """Leaves a `train` whose loop cannot be stopped; the loop may catch Exception."""
 
 
 _NOT_OF_THE_RUN = (KeyboardInterrupt, GeneratorExit, bdb.BdbQuit, LeaveTrain)
@@ -984,10 +981,7 @@ class Manager:
     def _resume_from(
         self, state: "ResumeState | TrainerState | None" = None, interval: "Interval" = None
     ) -> None:
-        """Resume the open run after the last epoch of a state, which from now on is saved with each epoch.
-
-        Without a state, the run resumes after `resume_epoch`.
-        """
+        """Resume the open run after the last epoch of a state to save, by default after `resume_epoch`."""
         run = self._open_run("resume")
         self.run_data += [run.folder.row(record) for record in run.resume(state, interval)]
 

@@ -105,11 +105,6 @@ class EpochSums:
     A mean is weighted by the samples of its batch. In a batch of `begin_batch`, the n-th value of a name
     belongs to the n-th loss with a size, or to the n-th labels; if their numbers differ, to the whole batch. In
     other loops, a value belongs to the last batch; if its name came before the first batch, to the next one.
-
-    Args:
-        measure: The user's function that counts the samples of a batch, None by default.
-        loader: The loader, which may give the sizes of batches; None if unknown.
-        check: Raises an error for the name of a new column that is not valid.
     """
 
     def __init__(
@@ -427,12 +422,7 @@ def read_values(values: Sequence[torch.Tensor | float]) -> list[float]:
 
 
 def are_correct(preds: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Return whether the label of each sample has the largest score, on the device.
-
-    Raises:
-        InvalidArgumentError: The shapes do not match, so that broadcasting would compare every sample with
-            every other sample.
-    """
+    """Return whether the label of each sample has the largest score, on the device; shapes must match."""
     shape = preds.shape
     if labels.shape == shape and len(shape) > 1:
         labels = labels.argmax(dim=1)  # the labels are one-hot

@@ -101,25 +101,14 @@ def from_command_line(are_there: bool | None = True) -> Iterator[None]:
 
 
 def argument(code: str, flag: str) -> str:
-    """Return the code of an argument, or the flag if `main` reads the command line and the argument has a flag.
-
-    >>> argument("retry_failed=True", "--retry-failed")
-    'retry_failed=True'
-    >>> with from_command_line():
-    ...     argument("retry_failed=True", "--retry-failed")
-    '--retry-failed'
-    """
+    """Return the code of an argument, or its flag if `main` reads the command line."""
     if _are_there is None:
         return f"{code} or {flag}"
     return flag if _are_there else code
 
 
 def retry_failed(effect: str) -> str:
-    """Return advice with the option that executes failed runs again.
-
-    >>> retry_failed("executes them again")
-    'retry_failed=True executes them again'
-    """
+    """Return advice with the option that executes failed runs again."""
     return f"{argument('retry_failed=True', '--retry-failed')} {effect}"
 
 
@@ -164,36 +153,16 @@ class EpochRecord(msgspec.Struct, frozen=True, gc=False):
     steps: Annotated[int, msgspec.Meta(ge=0, le=LARGEST)] = 0
 
     def copy(self) -> "EpochRecord":
-        """Copy the record.
-
-        Returns:
-            An equal record with separate mappings, for code that may modify them.
-
-        Example:
-            >>> record = EpochRecord(1, {"loss": 0.5})
-            >>> record.copy() == record, record.copy().metrics is record.metrics
-            (True, False)
-        """
+        """Copy the record, with separate mappings."""
         return msgspec.structs.replace(self, metrics=dict(self.metrics), times=dict(self.times))
 
 
 class Inside(msgspec.Struct, frozen=True):
-    """A position inside an epoch, where a checkpoint was saved.
-
-    Attributes:
-        epoch: The number of the epoch, from 1.
-        batch: The number of the batch, from 1.
-        step: The last step of the run before this position.
-        num_batches: The number of batches of the epoch, None if unknown.
-
-    Example:
-        >>> print(Inside(epoch=3, batch=120, num_batches=600))
-        inside epoch 3, after batch 120 of 600
-    """
+    """A position inside an epoch, where a checkpoint was saved."""
 
     epoch: Annotated[int, msgspec.Meta(ge=1, le=LARGEST)]
     batch: Annotated[int, msgspec.Meta(ge=1, le=LARGEST)]
-    step: Annotated[int, msgspec.Meta(ge=0, le=LARGEST)] = 0
+    step: Annotated[int, msgspec.Meta(ge=0, le=LARGEST)] = 0  # the last step of the run before this position
     num_batches: Annotated[int, msgspec.Meta(ge=0, le=LARGEST)] | None = None
 
     def __str__(self) -> str:
@@ -202,33 +171,20 @@ class Inside(msgspec.Struct, frozen=True):
 
 
 class BatchProgress(NamedTuple):
-    """The progress of a run within an epoch.
-
-    Attributes:
-        epoch: The number of the epoch, from 1.
-        batch: The number of the batch, from 1; 0 before the first batch.
-        num_epochs: The number of epochs of the run, None if unknown.
-        num_batches: The number of batches of the epoch, None if unknown.
-        loss: The mean loss of the epoch so far, None if reading it would wait for a device.
-    """
+    """The progress of a run within an epoch."""
 
     epoch: int
-    batch: int
-    num_epochs: int | None = None
-    num_batches: int | None = None
-    loss: float | None = None
+    batch: int  # from 1; 0 before the first batch
+    num_epochs: int | None = None  # None if unknown
+    num_batches: int | None = None  # of the epoch, None if unknown
+    loss: float | None = None  # the mean of the epoch so far, None if reading it would wait for a device
 
 
 class Question(NamedTuple):
-    """A question of a run to its grid: whether the run continues after an epoch.
-
-    Attributes:
-        record: The last committed epoch.
-        is_new: Whether the epoch is new; otherwise the run was resumed after this epoch.
-    """
+    """A question of a run to its grid: whether the run continues after its last committed epoch."""
 
     record: EpochRecord
-    is_new: bool = True
+    is_new: bool = True  # False if the run was resumed after this epoch
 
 
 News = EpochRecord | BatchProgress | Question
@@ -261,19 +217,7 @@ class Outcome:
     pruned_by: str = ""
 
     def next_step(self, error_log: Path, *, is_retried: bool = False) -> str:
-        """Return a sentence on the epochs that remain, and on the next step.
-
-        Args:
-            error_log: The file with the traceback, named in the sentence.
-            is_retried: Whether the grid retries the run.
-
-        Returns:
-            One line, "" if there is nothing to do.
-
-        Example:
-            >>> Outcome(Status.DIVERGED, epochs=2).next_step(Path("error.log"))
-            '2 epochs are kept; not repeated: the same numbers would diverge again'
-        """
+        """Return a sentence on the epochs that remain, and on the next step; "" if there is nothing to do."""
         kept = "1 epoch is kept" if self.epochs == 1 else f"{self.epochs} epochs are kept"
         step = advice(self.status, str(error_log), them="it")
         if is_retried:

@@ -108,19 +108,7 @@ def _part(group: str, run: Run) -> Run:
 
 
 def id_of(run: Any) -> str:
-    """Return the id of a run, which a run of RunBuilder carries, or of a mapping of hyperparameters.
-
-    A copy of a run carries the id too, so it is the same run even if one of its values changes.
-
-    Raises:
-        GridError: It has no hyperparameters, or a name or a value that cannot be stored; all problems at once.
-
-    >>> run = make_run(("layers",), ([1, 2],))._replace()
-    >>> changed = copy.deepcopy(run)
-    >>> changed.layers.append(3)
-    >>> id_of(changed) == id_of(run) == id_of({"layers": (1, 2)}) != id_of(run._replace(layers=[1]))
-    True
-    """
+    """Return the id of a run, kept in copies even if a value changes, or of a mapping of hyperparameters."""
     carried = vars(run) if isinstance(run, Run) else {}
     if "_id" not in carried:
         params = params_of(run)

@@ -153,12 +153,6 @@ def image_of(name: str, value: Any) -> Any:
 
     An image is an array or tensor ``(H, W)``, ``(C, H, W)`` or ``(H, W, C)`` of uint8, bool, or floats from 0
     to 1; reading it waits for the device.
-
-    Raises:
-        InvalidArgumentError: The value has the shape of a color image, but floats outside 0 to 1.
-
-    >>> image_of("mask", torch.tensor([[0.0, 1.0]])).tolist()
-    [[[0, 255]]]
     """
     if not hasattr(value, "ndim"):
         return value

@@ -42,11 +42,7 @@ _TORCH = ("torch.device", "torch.dtype")  # compared as text, so that grids of p
 
 
 def check_names(names: Collection[Any]) -> list[str]:
-    """Return a sentence for each invalid name of a hyperparameter, and for each that is a prefix of others.
-
-    >>> check_names(["opt", "opt.lr"]), check_names(["lambda"])[0][:40]
-    (["'opt' is an axis, and 'opt.lr' is below it: rename one"], "'lambda' cannot be read as run.lambda: w")
-    """
+    """Return a sentence for each invalid name of a hyperparameter, and for each that is a prefix of others."""
     problems: list[str] = []
     below: dict[str, str] = {}
     for name in names:
@@ -73,13 +69,7 @@ def check_names(names: Collection[Any]) -> list[str]:
 
 
 def check_values(pairs: Iterable[tuple[Any, Any]]) -> list[str]:
-    """Return a sentence for each value that cannot be stored and identified again, and each invalid device.
-
-    >>> check_values([("n", [1, None]), ("n", 10**5000)])
-    ["'n': a number of over 4,300 digits cannot be written: give it as text"]
-    >>> check_values([("device", "cuda:1"), ("device", "cpu:3")])
-    ["unknown device 'cpu:3': did you mean 'cpu'?"]
-    """
+    """Return a sentence for each value that cannot be stored and identified again, and each invalid device."""
     problems: dict[str, None] = {}
     for name, value in pairs:
         refused: list[str] = []
@@ -186,11 +176,7 @@ def column(name: str) -> str:
 
 
 def kinds_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """Return the type of each hyperparameter in HParams, text if types differ or a run lacks it.
-
-    >>> kinds_of([{"lr": 1, "n": 1, "b": True}, {"lr": 0.5, "n": True, "b": False, "beta": 0.9}])
-    {'lr': 'number', 'n': 'text', 'b': 'bool', 'beta': 'text'}
-    """
+    """Return the type of each hyperparameter in HParams, text if types differ or a run lacks it."""
     rows, kinds = [*rows], dict[str, str]()
     for name in dict.fromkeys(itertools.chain(*rows)):
         for params in rows:
@@ -202,11 +188,7 @@ def kinds_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def text(value: Any) -> str:
-    """Format a value as short text for tables and messages.
-
-    >>> text(0.010), text(("a", 1)), text((64,)), text(None), text(float)
-    ('0.01', '(a, 1)', '(64,)', 'None', 'float')
-    """
+    """Format a value as short text for tables and messages."""
     value = plain(value)
     if isinstance(value, float):
         return f"{value:g}"
@@ -216,11 +198,7 @@ def text(value: Any) -> str:
 
 
 def encode(value: Any) -> Any:  # noqa: PLR0911 - one for each kind of value
-    """Encode a value as strict JSON, from which `decode` restores it with its type.
-
-    >>> decode(encode(((3, 3), float("inf")))), decode(encode(int))
-    (((3, 3), inf), 'int')
-    """
+    """Encode a value as strict JSON, from which `decode` restores it with its type."""
     value = plain(value)
     if value is None or type(value) in (bool, int, str):
         return value

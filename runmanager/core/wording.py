@@ -14,20 +14,12 @@ def counted(number: int, noun: str) -> str:
 
 
 def printable(content: str) -> str:
-    r"""Escape the control characters of a terminal.
-
-    >>> printable("a\x1b[31m")
-    'a\\x1b[31m'
-    """
+    """Escape the control characters of a terminal."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in content)
 
 
 def last_state(line: str) -> str:
-    r"""Return what a terminal shows of a line, such as the last state of a progress bar.
-
-    >>> last_state("10 %\r20 %\r")
-    '20 %'
-    """
+    """Return what a terminal shows of a line, such as the last state of a progress bar."""
     return line.rstrip("\r").rpartition("\r")[2]
 
 

@@ -39,9 +39,6 @@ class Screen:
 
     If the terminal is gone or the disk is full, output stops and training continues. Methods may be called in
     any thread; methods of a live screen only in one thread at a time.
-
-    Attributes:
-        is_live: Whether `show_below` shows anything.
     """
 
     def __init__(self, console: Console, *, is_live: bool = False) -> None:

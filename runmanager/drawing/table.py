@@ -44,20 +44,11 @@ _LATEX = str.maketrans({"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\tex
 
 
 class Table:
-    """A table of text with terminal control sequences escaped.
+    """A table of text for terminals, files and notebooks; numbers have four digits and are aligned right.
 
-    Terminals, files and notebooks can show the table. Numbers have four digits and are aligned right. Except
-    in files, a status has its sign in front.
-
-    Args:
-        names: The headings; they are folded if the table is too wide.
-        rows: The rows, with one value per column.
-        right: Columns of text to align right; they are never cut.
-        fold: Whether long texts are folded. Otherwise, their end is cut; other values are never cut.
-        even: Columns of numbers to write with the same number of decimals in all rows.
-        first: The important columns, in this order; `fitted` leaves out all other columns first.
-        best: The indexes of the rows to emphasize.
-        bars: Column of numbers -> the number with an empty bar, and the number with a full bar.
+    The columns of `right` are text, those of `even` have equal decimals. `fitted` leaves out those not in
+    `first` before others. `fold` folds long texts, whose end is cut otherwise; other values are never cut.
+    `bars` has the numbers with an empty and a full bar.
     """
 
     def __init__(
@@ -199,23 +190,13 @@ def sign_color(sign: str, *, is_page: bool = False) -> str:
 
 
 def signed(content: str, sign: str) -> str:
-    """Return text as HTML in the color of a sign.
-
-    >>> signed("1 < 2", "!"), signed("1 < 2", "")
-    ('<span style="color: #c88a04">1 &lt; 2</span>', '1 &lt; 2')
-    """
+    """Return text as HTML in the color of a sign."""
     hue = sign_color(sign, is_page=True)
     return f'<span style="color: {hue}">{escape(content)}</span>' if hue else escape(content)
 
 
 def wrapped(content: str, width: int, first: str = "", others: str = "") -> list[str]:
-    """Wrap text between words; only a word that is longer than `width` makes a line longer.
-
-    >>> wrapped("one two three", 9, "- ", "  ")
-    ['- one two', '  three']
-    >>> wrapped("it takes 4 % of 20 min", 10)
-    ['it takes', '4 % of', '20 min']
-    """
+    """Wrap text between words; only a word that is longer than `width` makes a line longer."""
     wrapper = textwrap.TextWrapper(width, first, others, break_long_words=False, break_on_hyphens=False)
     return [line.replace(HARD, " ") for line in wrapper.wrap(_UNIT.sub(HARD, content))] or [first.rstrip()]
 

@@ -48,13 +48,7 @@ class PageAxis:
 
     @cached_property
     def colors(self) -> list[str]:
-        """The CSS class of the color of each value; numbers are spread over a color ramp.
-
-        >>> PageAxis("lr", ["0.1", "0.2", "0.3"], [], True).colors
-        ['o0', 'o2', 'o5']
-        >>> PageAxis("optimizer", ["adam", "sgd"], [], False).colors
-        ['c0', 'c1']
-        """
+        """The CSS class of the color of each value; numbers are spread over a color ramp."""
         codes, last = range(len(self.labels)), max(1, len(self.labels) - 1)
         if self.is_ordered:
             return [f"o{code * (NUM_COLORS - 1) // last}" for code in codes]

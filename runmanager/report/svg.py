@@ -41,17 +41,7 @@ class Scale:
         return self._start + share * (self._end - self._start)
 
     def ticks(self, about: int = 5) -> list[float]:
-        """Return round numbers in the range, approximately `about` of them.
-
-        >>> Scale(0.0, 1.0, 0, 1).ticks(5)
-        [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
-        >>> Scale(0.5, 20, 0, 1, is_logarithmic=True).ticks()
-        [0.5, 1.0, 2.0, 5.0, 10.0, 20.0]
-        >>> Scale(2.1, 4, 0, 1, is_logarithmic=True).ticks()
-        [2.5, 3.0, 3.5, 4.0]
-        >>> Scale(1e-14, 3e-14, 0, 1).ticks(2)
-        [1e-14, 2e-14, 3e-14]
-        """
+        """Return round numbers in the range, approximately `about` of them."""
         if self.is_logarithmic:
             powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
             ticks = [digit * 10.0**power for power in powers for digit in (1, 2, 5)]
@@ -165,13 +155,7 @@ def cut_text(label: str, room: float = 74.0) -> str:
 
 
 def apart(positions: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Spread positions until they are at least `gap` apart, inside the range if they fit.
-
-    >>> apart([50, 51, 10], 10, 0, 100)
-    [50, 60, 10]
-    >>> apart([98, 99], 10, 0, 100)
-    [90, 100]
-    """
+    """Spread positions until they are at least `gap` apart, inside the range if they fit."""
     ranked = sorted(range(len(positions)), key=lambda index: positions[index])
     moved = list(positions)
     for before, index in itertools.pairwise(ranked):

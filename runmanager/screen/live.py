@@ -49,10 +49,6 @@ class GridProgress(Display):
     """Shows the progress of a grid.
 
     A dispatcher reports events in one thread; a second thread draws, and prints the lines of a live screen.
-
-    Args:
-        name: The name of the experiment.
-        show: False prints nothing; lines are still logged.
     """
 
     def __init__(self, name: str, *, show: bool = True) -> None:
@@ -295,11 +291,7 @@ class GridProgress(Display):
 
 
 def best_line(results: Sequence[RunResult], design: Design) -> str:
-    """Return the best score and its run or setting as one line; "" before a run has a score.
-
-    The runs are ranked as by the function `best`: without goals by the metric of ``keep=``, else by the
-    default metric.
-    """
+    """Return the best score and its run or setting as one line; "" before a run has a score."""
     results = sorted(results, key=lambda result: result.folder.number)
     if not any(result.status is Status.COMPLETED for result in results):
         return ""

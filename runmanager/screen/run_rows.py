@@ -22,12 +22,7 @@ _LEAST_PROGRESS = 0.01  # fraction of a run after which its speed is used for an
 
 
 class RunTable:
-    """The columns of all runs of a grid, which never become narrower, so that printed rows stay aligned.
-
-    Args:
-        axes: The hyperparameters that vary, the least important last.
-        goals: The goals; empty for the default goal.
-    """
+    """The columns of all runs of a grid, which never become narrower, so that printed rows stay aligned."""
 
     def __init__(self, axes: Iterable[str], goals: Sequence[Goal]) -> None:
         self.goals = goals

@@ -17,12 +17,7 @@ _PRECISION = 10  # a time has at least this number of steps
 def costs(
     runs: Sequence[Mapping[str, Any]], past: Sequence[Cost], repeats: Collection[str] = ()
 ) -> list[float]:
-    """Estimate the seconds that each run takes, from the cost of at least one other run.
-
-    >>> past = [({"lr": 1, "device": "cpu"}, 90.0), ({"lr": 2, "device": "cuda"}, 10.0)]
-    >>> costs([{"lr": 1, "device": "cpu"}, {"lr": 3, "device": "cuda"}, {"lr": 3, "device": "mps"}], past)
-    [90.0, 10.0, 50.0]
-    """
+    """Estimate the seconds that each run takes, from the cost of at least one other run."""
     by_key: dict[object, list[float]] = defaultdict(list)
     for params, seconds in past:
         for key in _keys(params, repeats):
@@ -38,19 +33,11 @@ def _keys(params: Mapping[str, Any], repeats: Collection[str]) -> list[object]:
 
 
 def scheduled(seconds: Sequence[float], num_lanes: int) -> float:
-    """Return the seconds that runs take in lanes: at least as long as the longest run.
-
-    >>> scheduled([3, 2, 2], 2), scheduled([9, 1], 2)
-    (3.5, 9)
-    """
+    """Return the seconds that runs take in lanes: at least as long as the longest run."""
     return max(sum(seconds) / num_lanes, max(seconds, default=0.0))
 
 
 def rounded(seconds: float) -> str:
-    """Return a time as text, rounded to the precision of an estimate.
-
-    >>> rounded(78 * 60), rounded(0)
-    ('1 h 20 min', '1 s')
-    """
+    """Return a time as text, rounded to the precision of an estimate."""
     step = next((step for step in _STEPS if seconds >= _PRECISION * step), 1)
     return duration(max(round(seconds / step), 1) * step, 0)

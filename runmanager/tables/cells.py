@@ -14,11 +14,7 @@ _LONGEST_VALUE = 20  # the maximum number of characters of a hyperparameter in a
 
 
 def cell(value: Any) -> str:
-    """Format a value for a table: four digits, "" for a missing value.
-
-    >>> cell(0.598666), cell(7.504), cell(12345.6), cell(1e30), cell(1000), cell(float("nan")), cell("cpu")
-    ('0.5987', '7.504', '12346', '1e+30', '1000', '', 'cpu')
-    """
+    """Format a value for a table: four digits, "" for a missing value."""
     if isinstance(value, bool) or not isinstance(value, float):
         # test for pandas.NA without importing pandas
         return "" if type(value).__name__ == "NAType" else printable(text(value))
@@ -33,11 +29,7 @@ def label(params: Mapping[str, Any]) -> str:
 
 
 def labels(settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Format settings; settings that look alike have six digits.
-
-    >>> labels([{"lr": 0.01234441}, {"lr": 0.2}]), labels([{"lr": 0.01234441}, {"lr": 0.01234222}])
-    (['lr=0.01234', 'lr=0.2'], ['lr=0.0123444', 'lr=0.0123422'])
-    """
+    """Format settings; settings that look alike have six digits."""
     texts = [_label(params, concise) for params in settings]
     number_of = Counter(texts)
     return [
@@ -51,11 +43,7 @@ def _label(params: Mapping[str, Any], write: Callable[[Any], str]) -> str:
 
 
 def concise(value: Any) -> str:
-    """Format the value of a hyperparameter: four digits if six do not suffice, as for numbers from a range.
-
-    >>> concise(0.4372871), concise(0.123456), concise("adam")
-    ('0.4373', '0.123456', 'adam')
-    """
+    """Format the value of a hyperparameter: four digits if six do not suffice, as for numbers from a range."""
     is_long = isinstance(value, float) and math.isfinite(value) and float(f"{value:g}") != value
     return f"{value:.4g}" if is_long else brief(value)
 
@@ -72,13 +60,7 @@ def all_of(number: int, nouns: str) -> str:
 
 
 def aligned(values: Iterable[float]) -> list[str]:
-    """Format numbers with equal decimals, four digits for the largest; separately, if digits would be lost.
-
-    >>> aligned([0.758, 0.68743, math.nan]), aligned([1.431, 10.372]), aligned([0.00123, 250.0])
-    (['0.7580', '0.6874', ''], ['1.43', '10.37'], ['0.00123', '250'])
-    >>> aligned([0.36, -0.0588, 0.0032])
-    ['0.3600', '-0.0588', '0.0032']
-    """
+    """Format numbers with equal decimals, four digits for the largest; separately, if digits would be lost."""
     numbers = list(values)
     finite = [number for number in numbers if math.isfinite(number)]
     sizes = [abs(number) for number in finite if number]
@@ -92,11 +74,7 @@ def aligned(values: Iterable[float]) -> list[str]:
 
 
 def steady(value: float) -> str:
-    """Format a number of a column whose other numbers are unknown: four digits, as in `cell`, zeros included.
-
-    >>> steady(0.948), steady(0.14), steady(2.30258), steady(12.34567), steady(0.000123), steady(math.nan)
-    ('0.9480', '0.1400', '2.303', '12.35', '0.000123', 'nan')
-    """
+    """Format a number of a column whose other numbers are unknown: four digits, zeros included."""
     if not math.isfinite(value) or abs(value) >= 1000 or round(value) == value > 9:  # noqa: PLR2004 - no decimals
         return cell(value) or "nan"
     decimals = 4 - len(f"{abs(value):.4g}".partition(".")[0].lstrip("0"))
@@ -105,13 +83,7 @@ def steady(value: float) -> str:
 
 
 def duration(seconds: float, decimals: int = 1) -> str:
-    """Format a duration; fractions of a second keep two digits, unless `decimals` is 0.
-
-    >>> duration(1.25), duration(83), duration(4800), duration(200_000), duration(15.4, 0)
-    ('1.2 s', '1 min 23 s', '1 h 20 min', '2 d 7 h', '15 s')
-    >>> duration(0.0312), duration(0.1), duration(0.15)
-    ('0.031 s', '0.1 s', '0.15 s')
-    """
+    """Format a duration; fractions of a second keep two digits, unless `decimals` is 0."""
     if decimals and 0.001 <= seconds < 0.95:  # noqa: PLR2004 - rounds to less than a second
         return f"{seconds:.2g} s"
     if round(seconds, decimals) < 60:  # noqa: PLR2004 - seconds of a minute
@@ -125,11 +97,7 @@ def duration(seconds: float, decimals: int = 1) -> str:
 
 
 def durations(values: Iterable[float]) -> list[str]:
-    """Format the durations of a column: three digits, zeros included; each reads the same in every column.
-
-    >>> durations([9.862, 0.25, math.nan, 4800]), durations([0.0638, 0.0005, 0.0])
-    (['9.86 s', '0.250 s', '', '1 h 20 min'], ['0.0638 s', '0.000500 s', '0.00 s'])
-    """
+    """Format the durations of a column: three digits, zeros included; each reads the same in every column."""
     texts = []
     for seconds in values:
         if 0 <= seconds < _MINUTE:

@@ -47,11 +47,7 @@ _HEADER, _FOOTER = 12, 4  # bytes: length and its checksum; the checksum of the 
 
 
 def begin_file(folder: Path, attempt: int = 1, first_step: int = 0) -> BufferedWriter:
-    """Create an event file.
-
-    The file name contains the `attempt`. TensorBoard drops the values of the run's earlier files from
-    `first_step` on.
-    """
+    """Create an event file; TensorBoard drops values of the run's earlier files from `first_step` on."""
     # files are read by name, so a clock that was set back must not put the new file first
     earlier = [int(match[1]) for path in folder.iterdir() if (match := _NAME.match(path.name))]
     second = max([int(time.time()), *(number + 1 for number in earlier)])

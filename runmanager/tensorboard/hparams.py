@@ -121,11 +121,7 @@ def session_start(
 
 
 def combination(params: Mapping[str, Any]) -> str:
-    """Return a name of 64 characters or fewer for hyperparameters.
-
-    >>> combination({"lr": 0.010, "device": "cuda:0"})
-    "lr=0.01, device='cuda:0'"
-    """
+    """Return a name of 64 characters or fewer for hyperparameters."""
     name = ", ".join(f"{name}={plain(value)!r}" for name, value in params.items())
     return name if len(name) <= LONGEST else shortened_name(name, name)
 

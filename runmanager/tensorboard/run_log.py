@@ -356,11 +356,8 @@ def _continued(earlier: list[Path], steps: list[int], last_step: int) -> tuple[i
 def graph(network: nn.Module) -> bytes:
     """Trace a network symbolically and return the bytes of its GraphDef.
 
-    The trace uses a copy whose parameters have shapes but no values. So the network, its buffers and its device
-    do not change, and its hooks are not called. Other threads may compute meanwhile.
-
-    Raises:
-        Exception: Any exception of torch.fx, for example because of data-dependent control flow.
+    The trace uses a copy without values: the network, its buffers and its device do not change, and its hooks
+    are not called. Any exception of torch.fx may be raised.
     """
     original = getattr(network, "_orig_mod", network)  # torch.compile wraps modules
     copies: dict[int, Any] = {

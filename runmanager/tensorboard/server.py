@@ -81,14 +81,7 @@ def open_tensorboard(
 def start(logdir: Path, port: int | None = 0, host: str | None = LOCALHOST) -> str:
     """Start TensorBoard in a thread, until this process ends; return its address.
 
-    Args:
-        logdir: The folder with event files.
-        port: The port; 0 for any free port, None for 6006 or the next free port.
-        host: The address to listen on. None listens on all addresses: everyone who reaches the machine can then
-            see the runs.
-
-    Raises:
-        RunManagerError: TensorBoard did not start.
+    The port 0 is any free port, None is 6006 or the next free one. The host None listens on all addresses.
     """
     address = ["--bind_all"] if host is None else ["--host", host]
     options = ["--logdir", str(logdir), *address, "--port", "default" if port is None else str(port)]
