@@ -2,7 +2,6 @@
 
 import copy
 import re
-import shutil
 import struct
 import time
 from pathlib import Path
@@ -328,21 +327,6 @@ def test_epochs_of_earlier_attempts_take_no_time_of_this_launch(num_before):
     (shares,) = re.findall(r"time .*?: (.*?)\nnext", str(again.panel), re.DOTALL)
     assert "between epochs" not in shares
     assert sum(map(int, re.findall(r"(\d+) % (?!waiting)", shares))) <= 101
-
-
-def test_half_of_a_folder_that_was_copied_goes_on():
-    start()
-    announce("stop", 0.2, 2)
-    start(data="new", changed="rerun")
-    trained()
-    for number in (1, 3):
-        folder = reading.run_folder("runs/exp", number)
-        shutil.copytree(folder, Path("copy/exp") / folder.name)
-
-    outcome = start(data="new", root="copy")
-
-    assert trained() == [(lr, epoch) for lr in (0.2, 0.3) for epoch in (1, 2, 3)]
-    assert (statuses(outcome), outcome.runs["run"].tolist()) == ([("completed", 3)] * 3, [1, 4, 3])
 
 
 def records(path):
