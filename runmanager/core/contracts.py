@@ -543,6 +543,8 @@ class Signals(Protocol):
 class Display(Listener):
     """What a grid shows while it runs, called in the grid's thread; this class shows nothing."""
 
+    is_shown = False  # whether a user sees it
+
     def say(self, line: str) -> None:
         """Show a permanent line."""
 

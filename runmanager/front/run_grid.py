@@ -404,7 +404,7 @@ def outcome_of(loop: Loop, exit_code: int, **facts: Any) -> GridOutcome:
             end["times"] = seconds, loop.num_lanes, starting, runs
         statuses = [state.status for state in states]
         are_lost = all(status.is_lost or status is Status.UNAVAILABLE for status in statuses)
-        if states and are_lost and not getattr(loop.display, "is_shown", False):
+        if states and are_lost and not loop.display.is_shown:
             first = states[0].outcome.error or advice(statuses[0], "")
             why = f"no run is completed: {statuses_in_words(statuses)}; {first}"
             print(printable(f"{for_people(experiment.path)}: {why}"), file=sys.stderr)  # noqa: T201 - see above

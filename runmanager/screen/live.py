@@ -52,7 +52,8 @@ class GridProgress(Display):
     """
 
     def __init__(self, name: str, *, show: bool = True) -> None:
-        self._name, self._screen = name, choose_screen(show=show)
+        self._name, self.is_shown = name, show
+        self._screen = choose_screen(show=show)
         # rich's Live replaces the first two
         self._streams = [sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__]
         self._lines: deque[str] = deque()  # lines to print
@@ -113,7 +114,7 @@ class GridProgress(Display):
         record = logger.makeRecord(logger.name, level, __file__, 0, text, (), None)
         for handler in [*logger.handlers, *(logging.root.handlers if logger.propagate else [])]:
             # such a handler, as Hydra has one, would repeat what the screen shows
-            is_repeated = self._screen.is_shown and getattr(handler, "stream", None) in self._streams
+            is_repeated = self.is_shown and getattr(handler, "stream", None) in self._streams
             if level >= handler.level and not is_repeated:
                 handler.handle(record)
 
@@ -244,7 +245,7 @@ class GridProgress(Display):
     def _rank(self) -> None:
         """Update the best run so far, in at most a twentieth of the elapsed time."""
         before, is_first, loop = time.monotonic(), not self._best, self._loop
-        if self._screen.is_shown and before >= self._rank_next:
+        if self.is_shown and before >= self._rank_next:
             self._best = best_line([*loop.others, *loop.states.values()], loop.design)
             if not is_first:  # the first time includes imports, such as those of pandas and scipy
                 self._rank_next = time.monotonic() + 20 * (time.monotonic() - before)

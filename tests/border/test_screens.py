@@ -186,9 +186,12 @@ def test_a_grid_without_its_device_says_so_and_fails(tmp_path):
     assert outcome.runs["status"].tolist() == ["unavailable"] * 2
 
 
-def test_a_grid_of_failures_has_no_best_run(tmp_path):
+def test_a_grid_of_failures_has_no_best_run(tmp_path, capsys):
     lines = text_of(tmp_path, {**SMALL, "lr": [0.4]}, noisy)
 
+    assert capsys.readouterr().err.count("no run is completed: 2 failed") == 1
+    outcome = execute(tmp_path, {**SMALL, "lr": [0.4]}, noisy, display=True)
+    assert (outcome.exit_code, capsys.readouterr().err) == (1, "")  # the panel says it
     assert "2 failed" in lines[0]
     assert not rows_of(lines)
     assert "No run has completed" in lines[1]
