@@ -10,6 +10,7 @@ from runmanager.checks.unread_axes import unread_axes
 from runmanager.core import files
 from runmanager.core.loop import Action, Loop, Plan, PlannedRun
 from runmanager.core.outcome import Status, advice, argument, retry_failed
+from runmanager.core.provenance import loadable_files
 from runmanager.core.wording import counted, listed
 from runmanager.tables.cells import duration
 from runmanager.tensorboard.server import hint
@@ -51,11 +52,10 @@ def announce(loop: Loop, first: Plan) -> None:
 
 def changes_of(loop: Loop, plan: Plan) -> Iterator[str]:
     """Return sentences about changed runs, and about changes that are not noticed."""
-    context, asked = loop.task.context, plan.asked
-    keep, rerun = argument("changed='keep'", "--changed keep"), argument("changed='rerun'", "--changed rerun")
+    asked, keep = plan.asked, argument("changed='keep'", "--changed keep")
     if changed := [run for run in plan.runs if run.cause and run.start.status is not Status.CHANGED]:
         done, step = "executed again", f"{keep} keeps {_them(len(changed))}"
-        if context.keep_changed:
+        if loop.task.context.keep_changed:
             done, step = "kept", "unfinished runs resume, marked as mixed"
         is_ = "is" if len(changed) == 1 else "are"
         yield f"! {counted(len(changed), 'run')} changed and {is_} {done}: {_causes(changed)}; {step}"
@@ -69,15 +69,28 @@ def changes_of(loop: Loop, plan: Plan) -> Iterator[str]:
         if len(lines) > _MOST_LINES:
             lines[_MOST_LINES:] = ["..."]
         yield from (f"    {line}" for line in lines)
-    present, noticed, named = context.fingerprint, set[str](), set[str]()
-    now = present.get("files", {})
+    yield from _not_compared(loop, plan)
+
+
+def _not_compared(loop: Loop, plan: Plan) -> Iterator[str]:
+    """Return sentences about changes for which no run is executed again."""
+    present, root = loop.task.context.fingerprint, loop.task.experiment.path.parent
+    noticed, named, gone, now = set[str](), set[str](), set[str](), present.get("files", {})
     for planned in plan.runs:
         before = planned.start.start.get("fingerprint", {})
         noticed |= {name for name, text in before.get("files", {}).items() if text != now.get(name, text)}
         named |= planned.before.start.get("fingerprint", {}).get("named", {}).keys()
+        if "data" in before and "data" not in present:
+            gone.add("data= (not given now)")
+        for path, digests in planned.start.loaded.items():
+            if digests.split(" ")[1] and not loadable_files(root / path):
+                gone.add(f"files of {path} (gone now)")
     if noticed:
+        rerun = argument("changed='rerun'", "--changed rerun")
         what = f"{listed(sorted(noticed))} changed, which train does not reach by name"
         yield f"! {what}: runs are kept; {rerun} executes them again"
+    if gone:
+        yield f"! no longer compared: {listed(sorted(gone))}; runs are kept"
     if news := [f"{name} ({why})" for name, why in present.get("named", {}).items() if name not in named]:
         yield f"! not compared by content: {listed(news)}; data= compares it"
 

@@ -271,6 +271,28 @@ def test_what_was_given_as_data_once_counts_in_a_grid_without_data(load):
     assert load_runs("runs/other")["attempts"].tolist() == [2]
 
 
+def test_what_is_no_longer_given_or_there_is_named(load, capsys):
+    module = load("DATA = [1]\n" + READS.format("load_run('runs/a/1').artifacts['a.txt']"), "v1")
+
+    def first(run, manager):
+        Path("a.txt").write_text("a")
+        with manager.run(run):
+            for _ in manager.epochs(1):
+                manager.artifact("a.txt")
+
+    run_grid({"lr": [1]}, first, experiment="a", executor="inline", tensorboard=False)
+    start(module)
+    module.DATA = None
+    next(Path("runs/a").glob("*/artifacts/a.txt")).unlink()
+    capsys.readouterr()
+
+    start(module)
+
+    said = "! no longer compared: data= (not given now), files of a/001 (gone now); runs are kept"
+    assert said in capsys.readouterr().out
+    assert load_runs("runs/exp")["attempts"].tolist() == [1]
+
+
 def test_a_value_that_runs_left_counts_if_the_user_sets_it_after_another_one(load):
     module = load(WRITES, "v1")
     start(module)
