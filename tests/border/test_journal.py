@@ -227,17 +227,6 @@ def test_a_line_of_steps_that_nobody_of_us_wrote_costs_itself_and_is_named(folde
     assert damaged == {"attempt-1.steps.jsonl": [*range(1, len(lines) + 1)]}
 
 
-def test_blocks_of_steps_are_strict_json(manager, tmp_path):
-    with manager.run({"lr": 0.1}):
-        for _ in manager.epochs(1):
-            for value in (math.nan, 0.5, -math.inf, 5e-324):
-                manager.log(score=value)
-
-    (line,) = reading.lines(reading.run_folder(tmp_path / "exp") / "attempt-1.steps.jsonl")
-    assert line["metrics"] == {"score": [[1, 2, 3, 4], ["nan", 0.5, "-inf", 5e-324]]}
-    assert repr(load_steps(tmp_path)["score"].tolist()) == "[nan, 0.5, -inf, 5e-324]"
-
-
 @pytest.mark.parametrize("is_known", [True, False])
 def test_an_attempt_supersedes_the_steps_after_the_epoch_that_it_resumes(folder, is_known):
     start, epoch, *_ = reading.lines(folder / "attempt-1.jsonl")

@@ -77,7 +77,7 @@ CASES = {
     "Ctrl-C": Case(PLAIN, 0, 30, (4, 0.5), ("inline",), (INT,)),
     "terminated in lanes": Case(PLAIN, 0, 20, (4, 0.5), ("lanes",), (TERM,)),
     "terminated": Case(PLAIN, 0, 20, (4, 0.5), ("inline",), (TERM,)),
-    "Ctrl-C on Ray": Case(PLAIN, 0, 6, (4, 3.0), ("ray",), (INT,)),
+    "Ctrl-C on Ray": Case(PLAIN, 0, 6, (4, 3.0), ("ray",), (INT,), same=("ray",)),
 }  # fmt: skip
 CODES: dict[int, tuple[int, ...]] = {KILL: (-9,), INT: (130, -2), TERM: (143, -15)}
 
