@@ -262,10 +262,10 @@ class GridProgress(Display):
         """Return the lines below the printed ones: a row per running run, the best run so far, and a bar."""
         now, lines = time.monotonic(), list[Text]()
         runs = [*self._running.values()]
-        if shown := runs[: max(height - _NUM_OTHER_LINES, 1)]:
-            headings, rows, _ = self._table.lines([run.row(now) for run in shown], width)
+        if top := runs[: max(height - _NUM_OTHER_LINES, 1)]:
+            headings, rows, _ = self._table.lines([run.row(now) for run in top], width)
             lines += [Text(line, "dim") for line in headings if headings != self._headings]
-            for run, row in zip(shown, rows, strict=True):
+            for run, row in zip(top, rows, strict=True):
                 lines.append(colored(with_note(row, [run.position, ""], width)))
         if self._best:
             lines.append(Text.assemble(("best so far", "dim"), GAP, self._best))
