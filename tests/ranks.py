@@ -13,18 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch._dynamo  # here, so that no rank has to import it, and pandas and TensorBoard with the tables
+import torch._dynamo  # here, so that no rank has to import it, nor pandas and TensorBoard
+import torch.utils.tensorboard
 from torch import nn
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-from runmanager import RunManager, run_grid
-from runmanager.core.grid import RunBuilder
-from runmanager.core.run import Run
-from runmanager.devices import ranks
-from runmanager.tables import columns as tables  # noqa: F401
-from runmanager.tensorboard import run_log  # noqa: F401
+from runmanager import RunBuilder, RunManager, run_grid
 
 INPUTS = torch.randn(48, 4, generator=torch.Generator().manual_seed(0))
 SAMPLES = TensorDataset(INPUTS, (INPUTS.sum(dim=1) > 0).long())
@@ -32,9 +28,15 @@ RUNS = RunBuilder.get_runs({"lr": [0.5], "device": ["cpu"]})
 WITH_CHANCE = ("chance", "killed", "continued")
 
 
-def train(run: Run, manager: RunManager, case: str = "plain") -> None:
-    ranks.join_group()
-    rank, num_ranks = ranks.rank(), ranks.num_ranks()
+def rank_of() -> tuple[int, int]:
+    """Return the rank of this process, and the number of ranks, as torchrun says them."""
+    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def train(run: Any, manager: RunManager, case: str = "plain") -> None:
+    rank, num_ranks = rank_of()
+    if num_ranks > 1 and not torch.distributed.is_initialized():
+        torch.distributed.init_process_group("gloo")
     torch.manual_seed(7)  # the same weights on every rank
     dropout = nn.Dropout(0.25 if case in WITH_CHANCE else 0)
     network = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), dropout, nn.Linear(8, 2))
@@ -75,7 +77,7 @@ def misfortune(case: str, where: tuple[int, int, int]) -> None:
 
 def execute(case: str, folder: Path) -> None:
     """Execute a case as one rank, and leave in the folder what it knows and what it wrote."""
-    rank, written = ranks.rank(), watch(folder)
+    rank, written = rank_of()[0], watch(folder)
     if case == "grid":
         outcome = run_grid(RUNS, train, experiment="exp", root=folder, executor="inline", tensorboard=False)
         known: dict[str, Any] = {"statuses": [str(ended.status) for _, ended in outcome.outcomes]}

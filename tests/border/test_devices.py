@@ -1,9 +1,27 @@
-"""The devices of this machine, by name."""
+"""The devices of this machine, by name, and the settings of its process (docs/devices-and-outcomes.md)."""
+
+import os
+from collections import OrderedDict, namedtuple
+from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
+from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
-from runmanager import available_devices, describe_devices, num_gpus, try_all_gpus, try_gpu
+from runmanager import (
+    RunBuilder,
+    RunManager,
+    RunsWarning,
+    available_devices,
+    describe_devices,
+    num_gpus,
+    run_grid,
+    try_all_gpus,
+    try_gpu,
+)
+from tests.accelerators import DEAD, Machine, installed
+from tests.border.experiments import QUIET
 
 NO_CUDA = pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
 
@@ -32,3 +50,139 @@ def test_with_gpus_they_are_taken():
     assert num_gpus() == torch.cuda.device_count() == len(try_all_gpus())
     assert try_gpu() == torch.device("cuda", 0)
     assert "cuda:0" in available_devices()
+
+
+def test_the_gpus_of_a_machine_are_found_and_one_that_does_not_answer_is_listed(tmp_path):
+    machine = Machine(tmp_path)
+    gpus = [torch.device("cuda", 0), torch.device("cuda", 1)]
+    with installed(machine):
+        assert available_devices() == ["cpu", "cuda:0", "cuda:1"]
+        assert (num_gpus(), try_all_gpus()) == (2, gpus)
+        assert [try_gpu(i) for i in (0, 1, 2, -1)] == [*gpus, torch.device("cpu"), torch.device("cpu")]
+        machine.set(1, DEAD)
+        table = describe_devices().set_index("device")
+
+    assert list(table.index) == ["cpu", "cuda:0", "cuda:1"]
+    assert (table.loc["cuda:1", "name"], table.loc["cuda:1", "precisions"]) != ("", "")
+    assert table.loc["cuda:1", ["memory_gib", "free_gib"]].isna().all()
+
+
+def test_the_cpu_is_described_by_its_machine_and_what_torch_tells(monkeypatch):
+    cpu = describe_devices().iloc[0]
+    assert torch.backends.cpu.get_cpu_capability() in cpu["name"]
+    assert 0 < cpu["free_gib"] <= cpu["memory_gib"]
+    assert cpu["threads"] == torch.get_num_threads()
+
+    for told, expected in (
+        ((False, False), "fp32"),
+        ((True, False), "fp32, bf16"),
+        ((True, True), "fp32, bf16, fp16"),
+    ):
+        build = mock.Mock()
+        build._is_mkldnn_bf16_supported.return_value, build._is_mkldnn_fp16_supported.return_value = told
+        monkeypatch.setattr(torch.ops, "mkldnn", build)
+        assert describe_devices()["precisions"][0] == expected
+    monkeypatch.setattr(torch.ops, "mkldnn", object())  # a build that cannot tell
+    monkeypatch.setattr(Path, "read_text", mock.Mock(side_effect=FileNotFoundError))
+    cpu = describe_devices().iloc[0]
+    assert cpu["precisions"] == "fp32"
+    assert cpu[["memory_gib", "free_gib"]].isna().all()
+
+
+Sample = namedtuple("Sample", "image label")  # noqa: PYI024 - as users write it
+
+
+def test_every_tensor_of_a_nested_batch_is_sent_and_one_that_moves_itself_is_asked_to(tmp_path):
+    def one():
+        return torch.ones(2)
+
+    nested = OrderedDict(
+        image=one(), pair=(one(), [one(), "name", 3, None]), sample=Sample(one(), {"label": one()})
+    )
+    packed = pack_sequence([torch.ones(3), torch.ones(2)])
+    manager = RunManager("e", tmp_path, display=False, tensorboard=False)
+    with manager.run({"device": "meta"}, None, [nested, packed]):
+        for _ in manager.epochs(1):
+            sent, sequence = list(manager.batches())
+            manager.track_loss(1.0, 1)
+
+    meta = torch.device("meta")
+    there = [
+        sent["image"],
+        sent["pair"][0],
+        sent["pair"][1][0],
+        sent["sample"].image,
+        sent["sample"].label["label"],
+    ]
+    assert [tensor.device for tensor in there] == [meta] * 5
+    assert sent["pair"][1][1:] == ["name", 3, None]
+    assert [type(sent["pair"]), type(sent["pair"][1]), type(sent["sample"])] == [tuple, list, Sample]
+    assert isinstance(sequence, PackedSequence)
+    assert (sequence.data.device, sequence.batch_sizes.device.type) == (
+        meta,
+        "cpu",
+    )  # torch wants the sizes there
+
+
+# Settings of the process
+
+
+@pytest.fixture
+def _as_before(monkeypatch, tmp_path):
+    """Set back what the tests change."""
+    monkeypatch.chdir(tmp_path)
+    dtype, precision = torch.get_default_dtype(), torch.get_float32_matmul_precision()
+    yield
+    torch.set_default_dtype(dtype)
+    torch.set_float32_matmul_precision(precision)
+
+
+def train(run, manager):
+    """Train an epoch; leave another folder if the run says so."""
+    with manager.run(run):
+        for _ in manager.epochs(1):
+            manager.track_loss(1.0, 1)
+            if run.leaves:
+                os.chdir(os.sep)
+
+
+@pytest.mark.usefixtures("_as_before")
+def test_what_a_run_of_a_grid_leaves_in_this_process_is_set_back_and_said_once(tmp_path):
+    runs = RunBuilder.get_runs({("number", "leaves"): [(0, False), (1, True), (2, False), (3, True)]})
+
+    with pytest.warns(RunsWarning) as warned:
+        run_grid(runs, train, experiment="exp", root=tmp_path, **QUIET)
+
+    (message,) = (str(warning.message) for warning in warned)
+    for part in ("number=1", "the working directory", "restored"):
+        assert part in message
+    assert Path.cwd() == tmp_path
+
+
+@pytest.mark.usefixtures("_as_before")
+def test_a_loop_may_set_torch_for_each_run(tmp_path):
+    manager = RunManager("exp", tmp_path, display=False, tensorboard=False)
+    for run in RunBuilder.get_runs({"dtype": [torch.float32, torch.float64, torch.float32]}):
+        torch.set_default_dtype(run.dtype)
+        with manager.run(run):
+            for _ in manager.epochs(1):
+                manager.track_loss(1.0, 1)
+
+    assert len(manager.run_data) == 3
+
+
+@pytest.mark.skipif(not hasattr(torch.backends.cudnn, "conv"), reason="an older torch has no fp32_precision")
+@pytest.mark.parametrize("name", ["matmul", "conv"])
+def test_a_precision_that_torch_cannot_read_by_its_old_name_ends_no_run(tmp_path, name):
+    backend = torch.backends.cuda.matmul if name == "matmul" else vars(torch.backends.cudnn)["conv"]
+    before, precision = backend.fp32_precision, {"matmul": "tf32", "conv": "ieee"}[name]
+    backend.fp32_precision = precision
+    try:
+        runs = RunBuilder.get_runs({"leaves": [False]})
+        train(runs[0], RunManager("own", tmp_path, display=False, tensorboard=False))
+        outcome = run_grid(runs, train, experiment="exp", root=tmp_path, **QUIET)
+        after = backend.fp32_precision
+    finally:
+        backend.fp32_precision = before
+
+    assert (outcome.runs["status"].tolist(), after) == (["completed"], precision)

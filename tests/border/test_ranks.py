@@ -1,3 +1,5 @@
+"""Runs of several processes, as torchrun starts them (docs/trainers.md)."""
+
 import json
 import math
 import os
@@ -6,14 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
-from torch.distributed.distributed_c10d import BackendConfig
 
 from runmanager import GridError, load_results, load_runs, load_steps, run_grid
-from runmanager.core.journal import read_attempt
-from runmanager.devices import ranks
-from runmanager.errors import RunManagerError
-from tests.accelerators import Machine, installed
+from tests.border.reading import lines
 
 RANKS = Path(__file__).parents[1] / "ranks.py"
 CASES = {  # folder -> the cases executed in it, one after the other, each by so many ranks
@@ -103,7 +100,7 @@ def test_a_run_that_was_killed_goes_on_as_if_it_had_not_been(folder):
     (run,) = (folder / "killed" / "exp").glob("001*")
 
     assert sorted(path.name for path in run.glob("attempt-?.jsonl")) == ["attempt-1.jsonl", "attempt-2.jsonl"]
-    assert read_attempt(run / "attempt-2.jsonl").start["after"] == 1
+    assert lines(run / "attempt-2.jsonl")[0]["after"] == 1
     assert rows(folder / "killed") == rows(folder / "chance")
 
 
@@ -144,8 +141,7 @@ def test_the_run_of_a_grid_is_executed_by_all_ranks(folder):
 @pytest.mark.slow
 def test_a_journal_says_how_many_ranks_there_were(folder):
     starts = [
-        read_attempt(next((folder / name / "exp").glob("001*/attempt-1.jsonl"))).start
-        for name in ("plain", "alone")
+        lines(next((folder / name / "exp").glob("001*/attempt-1.jsonl")))[0] for name in ("plain", "alone")
     ]
 
     assert [start.get("ranks") for start in starts] == [2, None]
@@ -161,99 +157,9 @@ def test_torchrun_starts_the_ranks(folder, tmp_path):
     assert rows(tmp_path) == rows(folder / "plain")
 
 
-WITHOUT_BACKEND = """
-import sys
-from pathlib import Path
-
-sys.path.insert(0, HOME)
-from runmanager.devices import ranks as devices
-from tests import ranks
-from tests.accelerators import Machine, installed
-
-def execute(_case, folder):
-    with installed(Machine(folder, 2, "xpu")):
-        (folder / f"rank{devices.rank()}.json").write_text(str(devices.gather(devices.rank())))
-
-ranks.execute = execute
-print(ranks.fork(2, "", Path.cwd()))
-"""
-
-
-@pytest.mark.slow
-def test_ranks_whose_accelerators_have_no_backend_in_this_torch_exchange_messages(warm, tmp_path):
-    (tmp_path / "program.py").write_text(WITHOUT_BACKEND.replace("HOME", repr(str(RANKS.parents[1]))))
-
-    ended = warm.execute(tmp_path / "program.py")
-
-    assert ended.stdout.splitlines()[-1:] == ["[0, 0]"], ended.stderr
-    assert [known(tmp_path, rank) for rank in (0, 1)] == [[0, 1], [0, 1]]
-
-
-@pytest.mark.usefixtures("second_of_two")
-@pytest.mark.parametrize(
-    ("kind", "has_nccl", "expected"),
-    [
-        ("cuda", True, {"cpu": "gloo", "cuda": "nccl"}),
-        ("cuda", False, {"cpu": "gloo", "cuda": "gloo"}),
-        ("mps", True, {"cpu": "gloo", "mps": "gloo"}),
-    ],
-)
-def test_messages_of_ranks_do_not_go_through_their_accelerators(
-    monkeypatch, tmp_path, kind, has_nccl, expected
-):
-    configs = []
-    monkeypatch.setattr(torch.distributed, "is_backend_available", lambda name: has_nccl or name == "gloo")
-    monkeypatch.setattr(
-        torch.distributed,
-        "init_process_group",
-        lambda backend="undefined": configs.append(BackendConfig(backend)),
-    )
-
-    with installed(Machine(tmp_path, 2, kind)):
-        ranks.join_group()
-
-    assert [config.get_device_backend_map() for config in configs] == [expected]
-
-
-def test_without_torchrun_there_is_one_rank():
-    assert (ranks.rank(), ranks.num_ranks(), ranks.is_main()) == (0, 1, True)
-    assert ranks.gather(5) == [5]
-    assert ranks.from_main(lambda: "a") == "a"
-
-
-@pytest.fixture
-def second_of_two(monkeypatch):
-    for name, value in {"RANK": "3", "LOCAL_RANK": "1", "WORLD_SIZE": "4", "MASTER_ADDR": "box"}.items():
-        monkeypatch.setenv(name, value)
-
-
-@pytest.mark.usefixtures("second_of_two")
-def test_torchrun_tells_a_process_its_rank_and_its_gpu(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
-
-    assert (ranks.rank(), ranks.num_ranks(), ranks.is_main()) == (3, 4, False)
-    assert ranks.device_of_rank("cuda") == torch.device("cuda:1")
-    assert ranks.device_of_rank("cuda:0") == torch.device("cuda:0")
-    assert ranks.device_of_rank("cpu") == torch.device("cpu")
-
-
-@pytest.mark.usefixtures("second_of_two")
-def test_a_rank_that_is_gone_is_said_so(monkeypatch):
-    def fail(*_):
-        raise RuntimeError("Connection closed by peer")
-
-    monkeypatch.setattr(ranks, "join_group", lambda: None)
-    monkeypatch.setattr(torch.distributed, "all_gather_object", fail)
-
-    with pytest.raises(
-        RunManagerError, match="rank 3 has lost another rank, which says why: Connection closed"
-    ):
-        ranks.gather(1)
-
-
 def test_only_in_their_own_process_do_ranks_execute_a_grid(monkeypatch, tmp_path):
-    monkeypatch.setenv("RANK", "0")
-    monkeypatch.setattr(ranks, "num_ranks", lambda: 2)
+    for name, value in {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_ADDR": "box"}.items():
+        monkeypatch.setenv(name, value)
 
     with pytest.raises(GridError, match="write executor='inline'"):
         run_grid({"lr": [1]}, print, experiment="exp", root=tmp_path)
