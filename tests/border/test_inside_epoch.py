@@ -364,6 +364,25 @@ def test_losses_that_wait_for_their_batch_and_one_that_is_not_finite_are_saved(t
     assert ("step 2" in whole[1]) is is_lost
 
 
+@pytest.mark.parametrize(("every", "is_saved"), [("0.1s", True), ("1h", False)])
+def test_an_interval_may_be_a_duration(tmp_path, every, is_saved):
+    begun = []
+    for stop in (5, None):
+        with (
+            suppress(KeyboardInterrupt),
+            (manager := manager_in(tmp_path)).run({"lr": 0.1}, None, Resumable([1] * 6)),
+        ):
+            for _ in manager.epochs(1, checkpoint={}, checkpoint_every=every):
+                begun.append(manager.resume_batch)
+                for number, _ in enumerate(manager.batches(), manager.resume_batch):
+                    if number == stop:
+                        raise KeyboardInterrupt
+                    time.sleep(0.06)
+                    manager.track_loss(0.5, 1)
+
+    assert [batch > 0 for batch in begun] == [False, is_saved]
+
+
 INTERVALS: Any = [0, True, 1.5, "10", "10 minutes", "0min", "-1s", ""]
 
 
