@@ -174,7 +174,7 @@ def test_a_loop_may_set_torch_for_each_run(tmp_path):
 @pytest.mark.skipif(not hasattr(torch.backends.cudnn, "conv"), reason="an older torch has no fp32_precision")
 @pytest.mark.parametrize("name", ["matmul", "conv"])
 def test_a_precision_that_torch_cannot_read_by_its_old_name_ends_no_run(tmp_path, name):
-    backend = torch.backends.cuda.matmul if name == "matmul" else vars(torch.backends.cudnn)["conv"]
+    backend = torch.backends.cuda.matmul if name == "matmul" else getattr(torch.backends.cudnn, name)
     before, precision = backend.fp32_precision, {"matmul": "tf32", "conv": "ieee"}[name]
     backend.fp32_precision = precision
     try:
