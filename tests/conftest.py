@@ -78,11 +78,12 @@ def _warmer_lanes():
 
     It serves all tests: its socket must not be in a folder that one of them has set for temporary files.
     """
-    from runmanager.executors import lanes
+    from multiprocessing import forkserver
 
+    usual = forkserver.set_forkserver_preload
     get_temp_dir()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lanes, "_PRELOADED", [*lanes._PRELOADED, *IMPORTED_BY_TESTS])
+        patch.setattr(forkserver, "set_forkserver_preload", lambda names: usual([*names, *IMPORTED_BY_TESTS]))
         yield
 
 

@@ -6,11 +6,12 @@ import pytest
 import torch
 import torchvision
 
-from runmanager.datasets import _TEST, _TRAIN, CLASSES, fashion_mnist
-from runmanager.errors import RunManagerError
+from runmanager import RunManagerError
+from runmanager.datasets import CLASSES, fashion_mnist
 
 ORIGINALS = Path(__file__).parents[1] / "data" / "FashionMNIST" / "raw"
 IMAGES, LABELS = "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"
+TRAIN = ["train-images-idx3-ubyte", "train-labels-idx1-ubyte"]
 
 
 @pytest.fixture(autouse=True)
@@ -32,9 +33,9 @@ def root(tmp_path):
     """A folder with the four original files: those of the test set are copies, to be damaged."""
     raw = tmp_path / "FashionMNIST" / "raw"
     raw.mkdir(parents=True)
-    for name in _TRAIN:
+    for name in TRAIN:
         (raw / f"{name}.gz").symlink_to(ORIGINALS / f"{name}.gz")
-    for name in _TEST:
+    for name in (IMAGES, LABELS):
         shutil.copy(ORIGINALS / f"{name}.gz", raw)
     return tmp_path
 
@@ -79,40 +80,23 @@ def test_the_first_images_can_be_asked_for(root):
     assert torch.equal(part.labels, whole.labels[:3])
 
 
-@pytest.mark.parametrize(
-    ("train", "size", "message"),
-    [
-        (True, 0, "the training set has 1 to 60000 images, got 0"),
-        (True, 60_001, "the training set has 1 to 60000 images, got 60001"),
-        (False, -1, "the test set has 1 to 10000 images, got -1"),
-        (False, 60_000, "the test set has 1 to 10000 images, got 60000"),
-    ],
-)
-def test_a_size_out_of_range_is_refused(tmp_path, train, size, message):
-    with pytest.raises(RunManagerError) as caught:
+@pytest.mark.parametrize(("train", "size"), [(True, 0), (True, 60_001), (False, -1), (False, 60_000)])
+def test_a_size_out_of_range_is_refused(tmp_path, train, size):
+    with pytest.raises(RunManagerError, match=f"1 to {60_000 if train else 10_000} images, got {size}"):
         fashion_mnist(tmp_path, train=train, size=size)
 
-    assert str(caught.value) == message
 
+@pytest.mark.parametrize(
+    ("name", "damage"), [(LABELS, truncate), (IMAGES, flip_a_byte)], ids=["cut", "flipped"]
+)
+def test_a_damaged_gz_that_cannot_be_downloaded_is_named(root, raw, downloads, name, damage):
+    damage(raw / f"{name}.gz")
 
-def test_a_truncated_gz_that_cannot_be_downloaded_is_named(root, raw, downloads):
-    truncate(raw / f"{LABELS}.gz")
-
-    with pytest.raises(RunManagerError) as caught:
+    with pytest.raises(RunManagerError, match=f"^missing or damaged: {name}.gz;") as caught:
         fashion_mnist(root, train=False)
 
-    rule = f"missing or damaged: {LABELS}.gz; the download failed"
-    assert str(caught.value) == f"{rule}: put the four original files into {raw} (no network)"
+    assert f"put the four original files into {raw} (no network)" in str(caught.value)
     assert downloads == [str(root)]
-
-
-def test_a_flipped_byte_in_a_gz_is_found(root, raw):
-    flip_a_byte(raw / f"{IMAGES}.gz")
-
-    with pytest.raises(RunManagerError) as caught:
-        fashion_mnist(root, train=False)
-
-    assert str(caught.value).startswith(f"missing or damaged: {IMAGES}.gz;")
 
 
 def test_unpacked_files_are_read_if_they_are_the_original_ones(root, raw, downloads):
@@ -129,7 +113,7 @@ def test_unpacked_files_are_read_if_they_are_the_original_ones(root, raw, downlo
 
 
 def test_damaged_training_files_do_not_matter_to_the_test_set(root, raw):
-    for name in _TRAIN:
+    for name in TRAIN:
         (raw / f"{name}.gz").unlink()
 
     assert len(fashion_mnist(root, train=False)) == 10_000
@@ -141,11 +125,11 @@ def test_missing_files_are_all_named(tmp_path):
     with pytest.raises(RunManagerError) as caught:
         fashion_mnist(tmp_path)
 
-    assert all(f"{name}.gz" in str(caught.value) for name in _TRAIN)
+    assert all(f"{name}.gz" in str(caught.value) for name in TRAIN)
     assert not raw.exists()
 
 
-def test_a_damaged_gz_is_downloaded_anew(root, raw, monkeypatch):
+def test_a_damaged_gz_is_downloaded_again(root, raw, monkeypatch):
     def download(root, *, download):
         assert not (raw / LABELS).exists()  # or torchvision would see nothing to do
         shutil.copy(ORIGINALS / f"{LABELS}.gz", raw)
@@ -157,16 +141,3 @@ def test_a_damaged_gz_is_downloaded_anew(root, raw, monkeypatch):
     dataset = fashion_mnist(root, train=False)
 
     assert dataset.labels.to(torch.uint8).numpy().tobytes() == unpacked(LABELS)[8:]
-
-
-def test_a_download_that_changes_nothing_is_told(root, raw, monkeypatch):
-    def pretend(root, *, download):
-        pass
-
-    truncate(raw / f"{LABELS}.gz")
-    monkeypatch.setattr(torchvision.datasets, "FashionMNIST", pretend)
-
-    with pytest.raises(RunManagerError) as caught:
-        fashion_mnist(root, train=False)
-
-    assert str(caught.value).startswith(f"missing or damaged: {LABELS}.gz;")

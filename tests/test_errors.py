@@ -1,6 +1,10 @@
 import builtins
+import os
 import pickle
 import re
+import shlex
+import subprocess
+import sys
 
 import pytest
 
@@ -181,3 +185,26 @@ def test_a_report_is_a_path_and_a_link(notebook):
         '<a href="my%20runs/%3Cb%3E.html" target="_blank" rel="noopener">my runs/&lt;b&gt;.html</a>'
     )
     assert data["text/plain"] == "WrittenReport('my runs/<b>.html')"
+
+
+SCRIPT = """
+import runmanager
+def train(run, manager):
+    raise ValueError("as the user wrote it")
+runmanager.run_grid({"lr": []}, train, experiment="e")
+"""
+
+
+@pytest.mark.slow
+def test_a_script_shows_its_own_line_and_the_sentence_alone(tmp_path):
+    (tmp_path / "script.py").write_text(SCRIPT, encoding="utf-8")
+
+    done = subprocess.run(
+        [sys.executable, "script.py"], cwd=tmp_path, env=os.environ, capture_output=True, text=True, check=False
+    )
+
+    frames = [line for line in done.stderr.splitlines() if line.startswith("  File ")]
+    assert [shlex.split(line)[1].rpartition("/")[2] for line in frames] == ["script.py,"]
+    assert done.stderr.splitlines()[-1].endswith(
+        "axis 'lr' has no values: give it at least one, or leave it out"
+    )

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -420,6 +421,11 @@ def test_every_command_has_help_with_examples_and_exit_codes(name):
     assert f"runmanager {name}" in answer.out
     assert "--help" in answer.out
     assert name == "tensorboard" or "Exit codes" in answer.words
+    lines = [line.strip("│ ") for line in answer.out.splitlines()]
+    options = [line.split() for line in lines if re.match(r"(\* +)?--\w|[A-Z]+ ", line)]
+    assert [
+        words for words in options if not re.search(r"[a-z] [a-z]", " ".join(words))
+    ] == []  # each has a help
 
 
 def test_help_lists_the_commands_and_the_completion():
@@ -459,6 +465,7 @@ def test_python_m_is_the_command_and_imports_nothing_heavy(root):
         )
 
     done = python("-m", "runmanager", "list", root / "sweep", "--json")
+    without = python("-OO", "-m", "runmanager", "list", "--all", "-n", "3", "--json", "nothing")
     program = (
         "import runpy, sys\n"
         "try:\n    runpy.run_module('runmanager', run_name='__main__')\n"
@@ -466,7 +473,8 @@ def test_python_m_is_the_command_and_imports_nothing_heavy(root):
     )
     listing = python("-c", program, "list", root / "sweep", "--json")
 
-    assert done.returncode == 0
+    assert (done.returncode, without.returncode) == (0, 2)
+    assert "no folder 'nothing'" in without.stderr  # options have their names without docstrings too
     assert json.loads(done.stdout) == json.loads(command("list", root / "sweep", "--json").out)
     assert listing.stdout.splitlines()[-1] == "[]"
     assert load_runs(root / "sweep")["run"].tolist() == [1, 2, 3, 4, 5, 6]

@@ -1,8 +1,13 @@
 """`decide=`: repeats until the verdict is decided (docs/verdict.md)."""
 
+import math
 import random
+import re
 
 import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 from runmanager import (
     Decide,
@@ -11,12 +16,13 @@ from runmanager import (
     export,
     load_runs,
     load_table,
+    run_grid,
     show,
     verdict,
     write_report,
 )
 from runmanager.testing import assert_not_worse
-from tests.border.experiments import Scored, execute
+from tests.border.experiments import QUIET, Scored, execute
 from tests.border.screens import terminal
 
 TWO = {"optimizer": ["adam", "sgd"], "device": ["cpu"]}
@@ -225,18 +231,106 @@ def test_all_bad_arguments_are_named_at_once():
 # As a test
 
 
-def scored(mean):
-    def train(run, manager):
+def scored(mean, fault=None, executed=None):
+    """Return a training function that takes a hyperparameter with a default; `fault` is a seed that fails."""
+
+    def train(run, manager, bonus=0.0):
         with manager.run(run):
             for _ in manager.epochs(1):
-                manager.track(f1=mean + random.Random(f"{run.seed} {mean}").gauss(0, 0.01))  # noqa: S311
+                if run.seed == fault:
+                    raise ValueError("no more")
+                if executed is not None:
+                    executed.append(run.seed)
+                noise = random.Random(f"{run.seed} {mean}").gauss(0, 0.01)  # noqa: S311
+                manager.track(f1=mean + bonus + noise)
 
     return train
 
 
-def test_assert_not_worse_passes_for_a_better_function_and_fails_for_a_worse_one(tmp_path):
-    assert_not_worse(scored(0.85), scored(0.80), "max:f1", margin=0.002, root=tmp_path)
+@pytest.mark.parametrize(
+    ("mean", "margin", "outcome"), [(0.9, 0.002, "better"), (0.8, 0.002, "identical"), (0.801, 0.05, "equal")]
+)
+def test_assert_not_worse_passes_for_a_better_function_and_an_equal_one(mean, margin, outcome):
+    result = assert_not_worse(scored(mean), scored(0.8), "max:f1", margin=margin, params={"bonus": [10.0]})
 
-    with pytest.raises(AssertionError) as caught:
-        assert_not_worse(scored(0.80), scored(0.85), "max:f1", margin=0.002, root=tmp_path)
-    assert "baseline is better" in str(caught.value)
+    assert (result.outcome, result.repeats >= 5) == (outcome, True)
+    assert result.table["f1"].tolist() == pytest.approx([10.8] * 2, abs=0.15)
+
+
+@pytest.mark.parametrize(
+    ("new", "options", "named"),
+    [
+        (scored(0.7), {}, "baseline is better than new by 0"),
+        (scored(0.8001), {"max_repeats": 7, "margin": 1e-5}, "7 seeds do not decide it"),
+        (scored(0.9, fault=3), {}, "new, seed 3: failed · ValueError: no more"),
+    ],
+)
+def test_assert_not_worse_fails_with_verdict_and_table(new, options, named):
+    with pytest.raises(AssertionError, match=named) as caught:
+        assert_not_worse(new, scored(0.8), "max:f1", **{"margin": 0.002, **options})
+
+    assert "variant" in str(caught.value) or "failed" in named
+
+
+def test_with_a_root_the_runs_are_kept_and_executed_again_when_the_code_changes(tmp_path):
+    def start(mean):
+        executed: list[int] = []
+        assert_not_worse(scored(mean, None, executed), scored(0.8), "max:f1", margin=0.002, root=tmp_path)
+        return executed
+
+    assert [start(mean) for mean in (0.9, 0.9, 0.95)] == [[*range(6)], [], [*range(6)]]
+    assert len(load_runs(tmp_path)) == 12
+
+
+def test_what_cannot_be_asserted_is_an_error():
+    with pytest.raises(GridError, match="'variant' is the axis of new and baseline"):
+        assert_not_worse(scored(0.9), scored(0.8), "max:f1", 0.001, params={"variant": [1]})
+    with pytest.raises(InvalidArgumentError, match="no run has that metric"):
+        assert_not_worse(scored(0.9), scored(0.8), "max:f2", margin=0.001)
+
+
+# What repeats and items can decide
+
+
+def test_a_plan_says_which_difference_the_largest_number_of_seeds_decides(start):
+    def planned(**options):
+        with terminal(200) as screen:
+            start(Train(FAR), plan_only=True, display=True, **options)
+        return screen.text
+
+    before = planned(grid={**TWO, "seed": range(8)}, decide=None)
+    start(Train(FAR), {**TWO, "seed": range(5)}, decide=None)
+
+    assert "3 seeds tell which difference 8 seeds can decide" in before
+    assert "With 30 seeds, a difference of 0.0" in planned(decide=Decide(max_repeats=30))
+
+
+class Fixed(nn.Module):
+    """Classifies the items of which the input is true correctly."""
+
+    def forward(self, batch):
+        labels = batch[:, 1]
+        return torch.eye(2)[torch.where(batch[:, 0] > 0, labels, 1 - labels).long()]
+
+
+@pytest.mark.parametrize(("data", "is_same"), [("test", True), ("val", True), ("test", False)])
+def test_a_verdict_says_how_far_the_choice_of_the_items_moves_it(tmp_path, data, is_same):
+    def train(run, manager):
+        number = 400 if is_same or run.lr == 1 else 300
+        draws = torch.rand(number, generator=torch.Generator().manual_seed(run.seed * 10 + run.lr))
+        labels = torch.arange(number) % 2
+        correct = draws < (0.9 if run.lr == 1 else 0.7)
+        items = TensorDataset(torch.stack([correct, labels], dim=1).float(), labels)
+        with manager.run(run, Fixed()):
+            for _ in manager.epochs(1):
+                manager.evaluate(DataLoader(items, 100), data)
+
+    grid = {"lr": [1, 2], "seed": range(3)}
+    goal = f"max:{data}_accuracy"
+    runs = run_grid(grid, train, experiment="e", root=tmp_path, goal=goal, repeats="seed", **QUIET).runs
+
+    said = re.findall(rf"the choice of the 400 {data} items moves .* about ± ([\d.]+)", str(verdict(runs)))
+    first, second = (runs[runs.lr == lr][f"{data}_accuracy"].mean() for lr in (1, 2))
+    most = min(first + second, 2 - first - second)
+    width = 1.96 * math.sqrt((most - (first - second) ** 2) / 400)
+    assert [float(text) for text in said] == ([pytest.approx(width, rel=0.06)] if is_same else [])

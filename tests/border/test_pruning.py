@@ -1,12 +1,34 @@
 """`prune=`: the asynchronous rule, Optuna's pruners, TrialPruned (docs/grids-and-pruning.md)."""
 
+import math
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
 import optuna
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import nn
 
-from runmanager import Decide, GridError, InvalidArgumentError, RunManager, load_results, load_runs, run_grid
+from runmanager import (
+    Decide,
+    GridError,
+    InvalidArgumentError,
+    OptunaSearch,
+    RunManager,
+    SuccessiveHalving,
+    Uniform,
+    load_results,
+    load_runs,
+    run_grid,
+)
 from tests.border.experiments import QUIET, Scored, execute, halving
+from tests.border.reading import as_killed, run_folder
+from tests.border.screens import terminal
 
 NINE = {"lr": [float(10**-e) for e in range(1, 10)]}
 
@@ -101,18 +123,6 @@ def test_pruned_runs_stay_pruned_and_resume_without_the_rule_bit_identically(tmp
     assert statuses == ["completed", "pruned", "pruned"]
     assert again.equals(first)
     assert resumed.equals(start("whole"))
-
-
-def test_a_stopped_grid_decides_as_an_undisturbed_one(tmp_path):
-    ascending = {"lr": [0.2, 0.1, 0.3, 0.05]}
-    disturbed = Rising(interrupt=(0.1, 2))
-
-    assert start(tmp_path / "a", disturbed, ascending).exit_code == 130
-    resumed = start(tmp_path / "a", disturbed, ascending)
-    whole = start(tmp_path / "b", Rising(), ascending)
-
-    assert outcomes(resumed.runs) == outcomes(whole.runs)
-    assert len(set(disturbed.executed)) == len(disturbed.executed)
 
 
 def test_a_loop_without_epochs_asks_should_stop(tmp_path):
@@ -233,6 +243,8 @@ def test_a_bare_manager_records_a_pruned_trial_and_passes_it_on_to_the_study(tmp
     [
         ({"prune": halving("loss"), "decide": Decide(), "repeats": "seed"}, "decide"),
         ({"prune": "median"}, "'median'"),
+        ({"prune": SuccessiveHalving}, "got <class"),
+        ({"prune": optuna.pruners.MedianPruner()}, r"run_grid\(goal="),
     ],
 )
 def test_what_cannot_be_pruned_is_refused(tmp_path, options, named):
@@ -246,3 +258,342 @@ def test_what_cannot_be_pruned_is_refused(tmp_path, options, named):
 def test_arguments_of_the_rule_are_checked(options):
     with pytest.raises(InvalidArgumentError, match=next(iter(options))):
         halving("loss", **options)
+
+
+# The asynchronous rule, run by run
+
+
+class Falling(Scored):
+    """Tracks for nine epochs a loss that falls to the lr; the least lr is the best run.
+
+    Args:
+        faults: lr -> the epoch, and what is raised in it, once.
+        nan: lr -> the epoch from which on its loss is NaN.
+        options: What `manager.epochs` gets beside the number.
+    """
+
+    def __init__(self, faults=None, nan=None, **options):
+        super().__init__(loss)
+        self.faults, self.nan, self.options = faults or {}, nan or {}, options or {"checkpoint": {}}
+
+    def __call__(self, run, manager):
+        with manager.run(run):
+            for epoch in manager.epochs(9, **self.options):
+                self.executed.append((run.lr, epoch))
+                if epoch == self.faults.get(run.lr, (0, None))[0]:
+                    raise self.faults.pop(run.lr)[1]
+                manager.track(score=math.nan if epoch >= self.nan.get(run.lr, 99) else curve(run.lr, epoch))
+
+
+def curve(lr, epoch):
+    """Return the score of a run: it rises again in the end for every third."""
+    return lr + 1 / epoch + (0.3 * epoch if lr % 3 == 0 else 0)
+
+
+MIXED = {"lr": [3, 1, 2, 8, 4, 5, 0, 7, 6]}
+THIRD = halving("min:score", factor=3)
+MEDIAN = optuna.pruners.MedianPruner(n_startup_trials=2)
+STOPPED = [9, 9, 1, 1, 1, 1, 9, 1, 1]  # 2 is behind 1 of 3 at the first rung, and so on
+
+
+def nine(tmp_path, train, grid=MIXED, prune=THIRD, **options):
+    return execute(tmp_path, grid, train, prune=prune, **options)
+
+
+def standing(outcome):
+    return list(zip(outcome.runs["status"], outcome.runs["epochs"], strict=True))
+
+
+def told(tmp_path, rule, values):
+    """Return what each run is told that comes to the first rung with these values, one after the other."""
+    grid = {("n", "value"): [*enumerate(values)]}
+    runs = execute(tmp_path, grid, lambda run: {"score": run.value}, epochs=2, prune=rule).runs
+    return [error.partition(": ")[2] for error in runs["error"]]
+
+
+@pytest.mark.parametrize(
+    ("rule", "values", "said"),
+    [
+        (halving("min:score", factor=3), [3, 4, 2, 1, 5, 2.5, 1.5],
+         ["", "behind 1 of 2 runs", "", "", "behind 4 of 5 runs", "behind 2 of 6 runs", ""]),
+        (halving("max:score", factor=2), [math.nan, 1, -math.inf, math.inf],
+         ["score is nan", "", "score is -inf", "score is inf"]),
+        (halving("max:score", factor=2), [1, 1, 2], ["", "behind 1 of 2 runs", ""]),
+    ],
+)  # fmt: skip
+def test_a_run_goes_on_if_it_is_among_the_best_that_came_to_its_rung_so_far(tmp_path, rule, values, said):
+    assert told(tmp_path, rule, values) == said
+
+
+@given(st.integers(2, 5), st.lists(st.floats(-9, 9), min_size=1, max_size=9), st.sampled_from(["min", "max"]))
+@settings(max_examples=8)
+def test_a_run_goes_on_if_fewer_are_ahead_than_go_on_of_those_so_far(factor, values, which):
+    with tempfile.TemporaryDirectory() as folder:
+        said = told(Path(folder), halving(f"{which}:score", factor=factor), values)
+
+    for number, value in enumerate(values):
+        ahead = sum(other >= value if which == "max" else other <= value for other in values[:number])
+        assert (said[number] == "") == (ahead < max((number + 1) // factor, 1))
+
+
+def test_rungs_are_powers_of_the_factor_and_between_them_nothing_is_decided(tmp_path):
+    """Each run is behind from a later epoch on; it ends at the next rung."""
+    behind = {2: 1, 3: 2, 4: 3, 5: 6, 6: 7}  # lr -> epoch
+
+    def train(run, manager):
+        with manager.run(run):
+            for epoch in manager.epochs(9):
+                manager.track(score=run.lr if epoch >= behind.get(run.lr, 0) else -run.lr)
+
+    rule = halving("min:score", factor=3, min_epochs=2)
+    runs = run_grid({"lr": [1, 2, 3, 4, 5, 6]}, train, experiment="e", root=tmp_path, prune=rule, **QUIET).runs
+
+    assert runs["epochs"].tolist() == [9, 2, 2, 6, 6, 9]
+
+
+@pytest.mark.parametrize("train", [Falling(), Falling(keep=None)], ids=["", "without a checkpoint"])
+def test_runs_are_stopped_as_they_come_and_stay_so_until_another_rule_continues_them(tmp_path, train):
+    outcome = nine(tmp_path, train)
+    number = len(train.executed)
+    again = nine(tmp_path, train)
+
+    assert (outcome.exit_code, outcome.runs["epochs"].tolist()) == (0, STOPPED)
+    assert standing(again) == standing(outcome)
+    assert len(train.executed) == number == sum(STOPPED)
+    assert outcome.runs["error"][2] == "after epoch 1 of 9: behind 1 of 3 runs"
+    milder = nine(tmp_path, train, prune=halving("min:score", factor=2))
+    assert {lr for lr, _ in train.executed[number:]} <= {1, 2}
+    assert milder.runs["epochs"].sum() > number
+    assert standing(nine(tmp_path, train, prune=None)) == [("completed", 9)] * 9
+
+
+@pytest.mark.parametrize("epoch", [1, 3, 4])
+def test_a_grid_that_is_interrupted_goes_on_where_it_was(tmp_path, epoch):
+    train = Falling({0: (epoch, KeyboardInterrupt())})
+    assert nine(tmp_path, train).exit_code == 130
+    number = len(train.executed)
+
+    outcome = nine(tmp_path, train)
+
+    assert outcome.runs["epochs"].tolist() == STOPPED
+    assert train.executed[number:] == [*((0, each) for each in range(epoch, 10)), (7, 1), (6, 1)]
+
+
+@pytest.mark.parametrize("prune", [THIRD, MEDIAN], ids=["rule", "optuna"])
+@pytest.mark.parametrize("num_lost", [0, 1])
+def test_a_run_that_was_killed_before_its_answer_came_is_judged_when_it_is_resumed(tmp_path, prune, num_lost):
+    train = Falling()
+    expected = standing(nine(tmp_path, train, prune=prune, goal="min:score"))
+    assert expected[3] == ("pruned", 1)
+    as_killed(run_folder(tmp_path / "e", 4), num_lost)
+    assert load_runs(tmp_path)["status"][3] == "interrupted"
+    num_executed = len(train.executed)
+
+    assert standing(nine(tmp_path, train, prune=prune, goal="min:score")) == expected
+    assert len(train.executed) == num_executed
+
+
+def test_numbers_of_before_count_unless_code_or_data_have_changed(tmp_path):
+    train = Falling()
+    nine(tmp_path, train, {"lr": [1, 2]}, prune=None)
+    compared = nine(tmp_path, train, {"lr": [1, 2, 4, 5]})
+    nine(tmp_path, train, {"lr": [1]}, name="other", data="then")
+    changed = nine(tmp_path, train, {"lr": [4, 1]}, name="other", data="now")
+
+    assert standing(compared) == [("completed", 9)] * 2 + [("pruned", 1)] * 2
+    assert standing(changed) == [("completed", 9)] * 2
+
+
+def test_a_run_that_fails_or_diverges_stays_so(tmp_path):
+    runs = nine(tmp_path, Falling({1: (2, ValueError("no"))}, nan={4: 1})).runs.set_index("lr")
+
+    assert (runs["status"][1], runs["epochs"][1]) == ("failed", 1)
+    assert runs["error"][4] == "after epoch 1 of 9: score is nan"
+
+
+@pytest.mark.parametrize("executor", ["inline", pytest.param("lanes", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("prune", [halving("val_loss"), optuna.pruners.MedianPruner()], ids=["rule", "optuna"])
+def test_a_metric_that_does_not_exist_ends_the_grid_and_keeps_what_is_committed(tmp_path, executor, prune):
+    with pytest.raises(InvalidArgumentError, match="compares runs by 'val_loss', which epoch 1 does not have"):
+        nine(tmp_path, Falling(), prune=prune, goal="min:val_loss", executor=executor)
+
+    assert load_runs(tmp_path)[["status", "epochs"]].iloc[0].tolist() == ["interrupted", 1]
+
+
+def test_a_loop_that_does_not_listen_or_is_left_by_break_is_completed(tmp_path):
+    def deaf(run, manager):
+        manager.begin_run(run)
+        for _ in range(4):
+            manager.begin_epoch()
+            manager.track(score=run.lr)
+            manager.end_epoch()
+        manager.end_run()
+
+    def left(run, manager):
+        with manager.run(run):
+            for _ in manager.epochs(4, checkpoint={}):
+                manager.track(score=run.lr)
+                break
+
+    for train, number in ((deaf, 4), (left, 1)):
+        name = train.__name__
+        outcome = run_grid({"lr": [1, 2]}, train, experiment=name, root=tmp_path, prune=THIRD, **QUIET)
+        assert standing(outcome) == [("completed", number)] * 2
+
+
+@pytest.mark.parametrize("min_epochs", [9, 3])
+def test_the_rule_is_announced_and_a_first_rung_that_no_run_goes_beyond_is_named(tmp_path, min_epochs):
+    with terminal(120) as screen:
+        nine(tmp_path, Falling(), prune=halving("min:score", min_epochs=min_epochs), display=True)
+
+    assert f"min_epochs={min_epochs}" in screen.text
+    assert "none has more epochs than min_epochs=9" in screen.text or min_epochs == 3
+    assert ("no run was stopped early" in screen.text) == (min_epochs == 9)
+
+
+@pytest.mark.parametrize("metric", ["f9", "best:f9", "", "max:", 3])
+def test_a_metric_whose_best_value_nobody_knows_is_refused(metric):
+    with pytest.raises(GridError, match="metric") as caught:
+        SuccessiveHalving(metric, factor=1, min_epochs=0.5)  # type: ignore[arg-type]
+
+    assert len(caught.value.problems) == 3
+    assert repr(metric).removeprefix("'best:").strip("'") in caught.value.problems[0]
+
+
+# Pruners of Optuna
+
+PRUNERS: Any = optuna.pruners
+ALL = {
+    "median": lambda: PRUNERS.MedianPruner(n_startup_trials=2),
+    "percentile": lambda: PRUNERS.PercentilePruner(
+        25.0, n_startup_trials=1, n_warmup_steps=2, interval_steps=2
+    ),
+    "halving": lambda: PRUNERS.SuccessiveHalvingPruner(min_resource=1, reduction_factor=2),
+    "halving auto": PRUNERS.SuccessiveHalvingPruner,
+    "hyperband": lambda: PRUNERS.HyperbandPruner(min_resource=1, max_resource=9, reduction_factor=3),
+    "hyperband auto": PRUNERS.HyperbandPruner,
+    "threshold": lambda: PRUNERS.ThresholdPruner(upper=5.0, n_warmup_steps=1),
+    "patient": lambda: PRUNERS.PatientPruner(PRUNERS.MedianPruner(n_startup_trials=1), patience=1),
+    "patient alone": lambda: PRUNERS.PatientPruner(None, patience=2),
+    "nop": PRUNERS.NopPruner,
+}
+
+
+def in_optuna(pruner, direction="minimize"):
+    """Train the same runs in a study of Optuna."""
+
+    def objective(trial):
+        for epoch in range(1, 10):
+            trial.report(curve(MIXED["lr"][trial.number], epoch), epoch)
+            if epoch < 9 and trial.should_prune():
+                raise optuna.TrialPruned
+        return curve(MIXED["lr"][trial.number], 9)
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    study = optuna.create_study(study_name="grid", direction=direction, pruner=pruner)
+    study.optimize(objective, n_trials=len(MIXED["lr"]))
+    states = {optuna.trial.TrialState.COMPLETE: "completed", optuna.trial.TrialState.PRUNED: "pruned"}
+    return [(states[trial.state], trial.last_step) for trial in study.trials]
+
+
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.slow] * (i % 2)) for i, n in enumerate(ALL)]
+)
+def test_a_grid_stops_the_same_runs_as_optuna_also_if_it_is_interrupted(tmp_path, name):
+    pruner, train = ALL[name](), Falling({4: (4, KeyboardInterrupt())})
+    expected = in_optuna(pruner)
+
+    whole = nine(tmp_path, Falling(), prune=pruner, goal="min:score", name="whole")
+    nine(tmp_path, train, prune=pruner, goal="min:score")
+    resumed = nine(tmp_path, train, prune=pruner, goal="min:score")
+
+    assert standing(whole) == standing(resumed) == expected
+
+
+def test_the_direction_is_that_of_the_goal_and_optuna_says_nothing(tmp_path, capfd):
+    expected = in_optuna(MEDIAN, "maximize")
+    optuna.logging.set_verbosity(optuna.logging.INFO)
+    capfd.readouterr()
+
+    outcome = nine(tmp_path, Falling(), prune=MEDIAN, goal="max:score")
+
+    assert optuna.logging.get_verbosity() == optuna.logging.INFO
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    assert capfd.readouterr() == ("", "")
+    assert standing(outcome) == expected != in_optuna(MEDIAN)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("prune", [SuccessiveHalving(), MEDIAN])
+def test_runs_of_a_search_are_pruned_as_those_of_a_list(tmp_path, prune):
+    def train(run, manager):
+        with manager.run(run):
+            for epoch in manager.epochs(9, checkpoint={}):
+                executed.append((run.depth_m, epoch))
+                if len(executed) == 30:
+                    raise KeyboardInterrupt
+                manager.track(score=(run.depth_m - 0.3) ** 2 + 1 / epoch)
+
+    executed: list[tuple[float, int]] = []
+    search = OptunaSearch(n=12, seed=0)
+    options = {
+        "experiment": "e",
+        "root": tmp_path,
+        "search": search,
+        "prune": prune,
+        "goal": "min:score",
+        **QUIET,
+    }
+    run_grid({"depth_m": Uniform(-1, 1)}, train, **options)
+    outcome = run_grid({"depth_m": Uniform(-1, 1)}, train, **options)
+    number = len(executed)
+    again = run_grid({"depth_m": Uniform(-1, 1)}, train, **options)
+
+    assert outcome.runs["status"].value_counts().keys().tolist() == ["pruned", "completed"]
+    assert len(outcome.results) == number - 1  # one was interrupted
+    assert (standing(again), len(executed)) == (standing(outcome), number)
+
+
+@pytest.mark.slow
+def test_lanes_ask_it_too(tmp_path):
+    pruner = PRUNERS.ThresholdPruner(upper=5.5)
+
+    outcome = nine(tmp_path, Falling(), prune=pruner, goal="min:score", executor="lanes", jobs=2)
+
+    assert standing(outcome) == in_optuna(pruner)
+
+
+def test_a_pruner_of_ones_own_is_asked(tmp_path):
+    class EvenNumbers(PRUNERS.BasePruner):  # type: ignore[misc, name-defined]
+        def prune(self, study, trial):
+            return trial.number % 2 == 0 and trial.last_step == 2 and study.direction.name == "MINIMIZE"
+
+    outcome = nine(tmp_path, Falling(nan={1: 9}), prune=EvenNumbers(), goal="min:score")
+
+    assert outcome.runs["epochs"].tolist() == [2, 9, 2, 9, 2, 9, 2, 9, 2]
+    assert outcome.runs["error"][0] == "after epoch 2 of 9: EvenNumbers"
+
+
+def test_values_without_a_number_are_left_to_optuna(tmp_path):
+    runs = nine(tmp_path, Falling(nan={8: 1}), prune=MEDIAN, goal="min:score").runs.set_index("lr")
+
+    assert (runs["status"][8], runs["epochs"][8]) == ("pruned", 1)
+    assert "MedianPruner" in runs["error"][8]
+
+
+@pytest.mark.slow
+def test_a_grid_without_it_does_not_import_optuna(tmp_path):
+    program = (
+        "import sys; from runmanager import SuccessiveHalving, run_grid\n"
+        "def train(run, manager):\n"
+        "    with manager.run(run):\n"
+        "        for _ in manager.epochs(2): manager.track_loss(run.lr, 1)\n"
+        "prune = SuccessiveHalving('loss')\n"
+        f"options = {{'experiment': 'e', 'root': {str(tmp_path)!r}, 'executor': 'inline'}}\n"
+        "run_grid({'lr': [1, 2]}, train, prune=prune, **options)\n"
+        "sys.exit('optuna' in sys.modules)"
+    )
+
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+    assert load_runs(tmp_path / "e")["status"].tolist() == ["completed", "pruned"]

@@ -9,7 +9,7 @@ import pytest
 
 HOME = Path(__file__).parents[2]
 SCRIPT = HOME / "runmanager" / "report" / "assets" / "where.js"
-CASES = HOME / "tests" / "tables" / "where_cases.json"
+CASES = HOME / "tests" / "border" / "where_cases.json"
 NODE = shutil.which("node")
 PROGRAM = """
 const fs = require("fs");

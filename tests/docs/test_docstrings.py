@@ -8,9 +8,8 @@ from enum import EnumType
 import pytest
 
 import runmanager
-from runmanager.core.manager import settable
 
-PROPERTIES = (property, settable)
+PROPERTIES = (property, type(inspect.getattr_static(runmanager.RunManager, "network")))
 OF_ADAPTERS = {
     "is_open", "open_run", "device_of", "watched", "counting", "resume_from", "end_by", "end_failed",
     "end_interrupted", "end_left_open", "of_grid",

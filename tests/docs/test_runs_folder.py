@@ -5,10 +5,9 @@ import warnings
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from runmanager import RunManager, RunManagerError, load_results, load_runs, open_tensorboard, write_report
-from runmanager.cli.app import app
+from tests.border.screens import command
 
 SOURCE = Path(__file__).parents[2] / "runs" / "README.md"
 COMMANDS = ("list", "list --json", "best", "export --csv a.csv", "report", "tensorboard")
@@ -51,10 +50,10 @@ def test_a_folder_with_that_file_alone_has_no_runs_as_an_empty_one(roots):
 
         assert with_file == without
 
-    for command in COMMANDS:
-        without, with_file = roots(lambda command=command: CliRunner().invoke(app, command.split()))
+    for words in COMMANDS:
+        without, with_file = roots(lambda words=words: command(*words.split()))
 
-        assert (with_file.exit_code, with_file.output) == (without.exit_code, without.output)
+        assert with_file == without
 
 
 def test_runs_beside_that_file_are_read_as_ever(roots):
@@ -68,5 +67,5 @@ def test_runs_beside_that_file_are_read_as_ever(roots):
 
     without, with_file = roots(lambda: (load_results()["loss"].tolist(), load_runs()["status"].tolist()))
     assert with_file == without == ([0.5], ["completed"])
-    without, with_file = roots(lambda: CliRunner().invoke(app, ["list", "--json"]).exit_code)
+    without, with_file = roots(lambda: command("list", "--json").code)
     assert with_file == without == 0

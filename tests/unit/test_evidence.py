@@ -1,4 +1,7 @@
+"""The e-process of a verdict, and what a number of repeats can decide."""
+
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -6,6 +9,8 @@ from scipy import integrate, stats
 
 from runmanager.answers import evidence
 from runmanager.answers.evidence import closed, difference, fewest, interval, log_evidence
+from runmanager.answers.luck import half_width
+from runmanager.answers.power import PROMISED, power, smallest
 
 
 def bayes_factor(values, prior=8.0):
@@ -29,7 +34,6 @@ def test_the_closed_form_is_the_integral(n):
     assert evidence._log_bayes(n, sums, squares) == pytest.approx(math.log(bayes_factor(values)), abs=1e-6)
 
 
-@pytest.mark.slow(everywhere=True)
 def test_a_step_bets_on_the_sign_by_what_came_before():
     values = np.random.default_rng(3).normal(0.4, 1.0, 6)
 
@@ -149,15 +153,6 @@ def test_the_evidence_of_all_pairs_together_is_refuted_by_no_division_into_equal
     assert closed(np.array([[0.0, 7.0], [7.0, 0.0]]), 0).tolist() == [0.0, 7.0]
 
 
-def test_a_clear_winner_pays_for_half_of_the_settings_not_for_all_pairs():
-    k = 8
-    pairs = np.ones((k, k))
-    pairs[0] = pairs[:, 0] = 100.0
-
-    assert closed(pairs, 0)[1:] == pytest.approx(100.0 * 2 / k, rel=0.01)
-    assert closed(pairs, 3)[4] < 20  # whoever is behind is not told apart from the others
-
-
 NOISES = {
     "normal": lambda random, shape: random.normal(size=shape),
     "skewed": lambda random, shape: random.exponential(size=shape),
@@ -201,3 +196,35 @@ def test_a_difference_of_one_and_a_half_standard_deviations_takes_seven_repeats(
     assert is_decided.any(axis=1).all()
     assert np.median(stops) <= 7
     assert (against < math.log(20)).mean() >= 0.95  # the interval has the mean at the moment of stopping
+
+
+def test_the_width_of_the_choice_of_items_is_the_largest_that_both_accuracies_allow():
+    """At most 0.4 of the items differ: both rivals may be wrong at different ones."""
+    spread = math.sqrt((0.4 - (0.9 - 0.7) ** 2) / 400)
+
+    assert half_width(0.9, 0.7, 400) == pytest.approx(1.96 * spread)
+
+
+KNOWN: dict[str, Any] = {"known_by": math.inf, "anytime": True}
+
+
+@pytest.mark.parametrize(("num_rivals", "n"), [(2, 8), (4, 9)])
+def test_the_smallest_difference_is_decided_in_8_of_10_cases(num_rivals, n):
+    effect = smallest(n, num_rivals, 0.05, **KNOWN)
+
+    assert power(effect, n, num_rivals, 0.05, **KNOWN) == pytest.approx(PROMISED, abs=0.01)
+    few = [smallest(n, num_rivals, 0.05, known_by=known_by, anytime=True) for known_by in (2, 9)]
+    assert few[0] > few[1] > effect  # a spread from few repeats makes the promise larger
+    assert smallest(5, num_rivals, 0.05, **KNOWN) == math.inf
+
+
+def test_the_power_is_that_of_the_evidence():
+    differences = 1.2 + np.random.default_rng(5).normal(size=(3000, 12))
+    evidence = log_evidence(differences) >= math.log(20)
+
+    anytime = power(1.2, 12, 2, 0.05, known_by=math.inf, anytime=True)
+    at_the_end = power(1.2, 12, 2, 0.05, known_by=math.inf, anytime=False)
+
+    assert anytime == pytest.approx(evidence.any(axis=1).mean(), abs=0.03)
+    assert at_the_end == pytest.approx(evidence[:, -1].mean(), abs=0.03)
+    assert power(1.2, 5, 2, 0.05, **KNOWN) == 0

@@ -14,6 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from runmanager.core.values import check_values, decode, encode, identity, text
+from runmanager.tables.cells import aligned
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
 TORCH = st.sampled_from(
@@ -162,3 +163,28 @@ def test_foreign_json_is_decoded_or_refused_with_a_value_error(content):
 )  # fmt: skip
 def test_values_are_written_the_short_way(value, expected):
     assert text(value) == expected
+
+
+@given(st.lists(st.floats(0.01, 1), min_size=1))
+def test_aligned_numbers_have_their_point_in_one_column_and_keep_their_value(numbers):
+    texts = aligned(numbers)
+
+    assert len({len(text.partition(".")[2]) for text in texts}) == 1
+    assert [float(text) for text in texts] == pytest.approx(numbers, abs=0.001)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "texts"),
+    [
+        ([], []),
+        ([math.nan, math.inf], ["", "inf"]),
+        ([1.0, 2.0], ["1", "2"]),
+        ([0.5, 0.25], ["0.50", "0.25"]),
+        ([1e-9, 0.5], ["1e-09", "0.5"]),
+        ([99_999.0, 1.25], ["99999", "1.25"]),
+        ([0.0, 12.345], ["0.00", "12.35"]),
+        ([-0.25, 0.125], ["-0.250", "0.125"]),
+    ],
+)
+def test_numbers_are_aligned_where_no_digit_gets_lost(numbers, texts):
+    assert aligned(numbers) == texts
