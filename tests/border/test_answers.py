@@ -14,8 +14,6 @@ from runmanager import (
     GridError,
     InvalidArgumentError,
     MissingExtraError,
-    RunBuilder,
-    Uniform,
     best,
     compare,
     effects,
@@ -57,45 +55,6 @@ def seeds(means, number=6, noise=0.01, **fixed):
 # The ranking
 
 
-def test_settings_are_ranked_by_the_mean_of_their_repeats():
-    rows = [{"lr": lr, "seed": seed, "f1": lr + seed} for lr in (0.1, 0.3, 0.2) for seed in (1, 2, 3)]
-
-    ranked = best(table(rows))
-
-    assert ranked["lr"].tolist() == [0.3, 0.2, 0.1]
-    assert ranked["f1 mean"].tolist() == pytest.approx([2.3, 2.2, 2.1])
-    assert ranked["f1 n"].tolist() == [3, 3, 3]
-    assert ranked["f1 low"][0] < 2.3 < ranked["f1 high"][0]
-
-
-def test_a_loss_is_ranked_from_below():
-    rows = [{"lr": lr, "f1": lr} for lr in (0.2, 0.1)]
-
-    assert best(table(rows, repeats=(), goal="min:f1"))["lr"].tolist() == [0.1, 0.2]
-
-
-def test_single_runs_are_ranked_if_nothing_repeats():
-    rows = [{"lr": 0.1, "seed": seed, "f1": seed} for seed in (1, 3, 2)]
-
-    assert best(table(rows), repeats=())["seed"].tolist() == [3, 2, 1]
-
-
-def test_a_setting_with_a_single_repeat_comes_last():
-    rows = [{"lr": 0.1, "seed": seed, "f1": 0.5} for seed in range(3)] + [{"lr": 0.2, "seed": 0, "f1": 0.9}]
-
-    assert best(table(rows))["lr"].tolist() == [0.1, 0.2]
-
-
-def test_lost_repeats_have_no_value_and_are_counted():
-    rows = [{"lr": lr, "seed": seed, "f1": lr, "status": "completed"} for lr in (0.1, 0.2) for seed in range(3)]
-    rows[-1] |= {"f1": 9.0, "status": "failed"}
-
-    ranked = best(table(rows))
-
-    assert ranked["f1 mean"].tolist() == pytest.approx([0.2, 0.1])
-    assert ranked["failed repeats"].tolist() == [1, 0]
-
-
 def test_losses_are_named_by_the_hyperparameter_that_only_the_lost_runs_have():
     rows = [{"lr": lr, "seed": seed, "f1": lr, "status": "completed"} for lr in (0.1, 0.2) for seed in range(3)]
     rows.append({"lr": 0.2, "wd": 0.1, "seed": 0, "f1": math.nan, "status": "failed"})
@@ -106,16 +65,6 @@ def test_losses_are_named_by_the_hyperparameter_that_only_the_lost_runs_have():
     only = pd.concat([runs[runs["lr"] == 0.1], failed])
     only.attrs = runs.attrs
     assert "lr=0.2 lost 4 of 4 seeds (failed)" in str(verdict(only, "lr"))
-
-
-def test_means_that_differ_by_rounding_are_a_tie_and_both_are_named():
-    scores = {0.2: (0.1, 0.2, 0.3), 0.1: (0.3, 0.2, 0.1)}
-    rows = [{"lr": lr, "seed": seed, "f1": scores[lr][seed]} for lr in scores for seed in range(3)]
-
-    caption = show(table(rows)).caption
-
-    assert "lr=0.2" in caption
-    assert "lr=0.1" in caption
 
 
 def test_a_verdict_of_no_table_is_refused_as_every_answer_is():
@@ -172,16 +121,6 @@ def test_the_row_of_a_mean_lists_its_runs(tmp_path):
     assert [load_run(folder).params for folder in folders] == [{"lr": 0.2, "seed": 1}, {"lr": 0.2, "seed": 2}]
 
 
-def test_show_is_as_wide_as_needed_and_writes_markdown_and_latex():
-    view = show(table(seeds({0.1: 0.5, 0.2: 0.7})))
-
-    assert "lr" in str(view)
-    assert view.to_markdown().count("|") > 8
-    assert "tabular" in view.to_latex()
-    assert "<table" in view._repr_html_()
-    assert "95 %" in str(view)
-
-
 def test_a_table_of_the_functions_is_a_data_frame_with_a_sentence():
     runs = table(seeds({0.1: 0.5, 0.2: 0.7}))
 
@@ -226,14 +165,6 @@ def test_a_difference_is_decided_with_its_interval():
     assert decision.low > 0
     for part in ("lr=0.1 is better than lr=0.01", "6 seeds"):
         assert part in str(decision)
-
-
-def test_few_repeats_decide_nothing_and_the_sentence_says_how_many_are_needed():
-    decision = verdict(table(seeds({0.1: 0.83, 0.01: 0.71}, number=3)))
-
-    assert (decision.decided, decision.outcome) == (False, "undecided")
-    assert "do not decide" in str(decision)
-    assert "6 seeds" in str(decision)
 
 
 def test_a_loss_has_a_positive_difference_too():
@@ -300,21 +231,6 @@ def test_what_cannot_be_judged_is_refused(options, named):
 
 
 # What a number is of
-
-
-def test_with_kept_weights_all_goals_are_read_at_their_epoch(tmp_path):
-    accuracies = {0.1: [0.5, 0.95, 0.6], 0.2: [0.5, 0.9, 0.7]}
-    losses = {0.1: [0.5, 0.1, 0.9], 0.2: [0.5, 0.4, 0.6]}
-
-    def train(run, manager):
-        with manager.run(run, nn.Linear(1, 1)):
-            for epoch in manager.epochs(3, keep="max:val_accuracy"):
-                manager.track(val_accuracy=accuracies[run.lr][epoch - 1], val_loss=losses[run.lr][epoch - 1])
-
-    runs = run_grid({"lr": [0.1, 0.2]}, train, experiment="e", root=tmp_path, **QUIET).runs
-
-    assert pareto(runs, ["val_accuracy", "val_loss"])["lr"].tolist() == [0.1]
-    assert best(runs, "val_loss")["lr"].tolist() == [0.1, 0.2]
 
 
 def test_a_metric_that_the_last_epoch_lacks_is_named(tmp_path):
@@ -464,30 +380,6 @@ def numbers_in(sentence):
     return [float(number) for number in numbers]
 
 
-def test_compare_pairs_runs_that_differ_in_one_axis():
-    rows = [{"lr": lr, "width": width, "f1": lr * width} for lr in (0.1, 0.2) for width in (1, 2)]
-
-    pairs = compare(table(rows, ["lr", "width"], repeats=()), "lr")
-
-    assert len(pairs) == 2
-    assert sorted(pairs["0.2 vs 0.1"]) == pytest.approx([0.1, 0.2])
-
-
-def test_compare_of_durations_is_a_ratio_with_an_interval():
-    rows = [
-        {"lr": lr, "seed": seed, "f1": 1, "epoch duration": lr + seed / 100}
-        for lr in (1, 2)
-        for seed in range(4)
-    ]
-
-    pairs = compare(table(rows), "lr", goal="epoch duration")
-
-    mean, number, low, high = numbers_in(pairs.sentence)
-    assert number == len(pairs) == 4
-    assert low < mean < high
-    assert mean == pytest.approx(2, abs=0.02)
-
-
 def test_effects_have_the_mean_of_each_value_and_the_explained_share():
     rows = [{"lr": lr, "width": width, "f1": 10 * lr + width} for lr in (1, 2) for width in (1, 2)]
 
@@ -500,16 +392,6 @@ def test_effects_have_the_mean_of_each_value_and_the_explained_share():
     assert shares.sum() == pytest.approx(1)
     entropies = table([{**row, "entropy": row["f1"]} for row in rows], ["lr", "width"], repeats=())
     assert effects(entropies, "entropy")["mean"].equals(result["mean"])  # no direction is needed
-
-
-def test_importances_of_a_sample_put_first_what_matters():
-    runs = RunBuilder.sample({"height": Uniform(-1, 1), "width": Uniform(0, 1)}, 40, seed=0)
-    rows = [{**run._asdict(), "f1": -((run.height - 0.3) ** 2)} for run in runs]
-
-    result = importances(table(rows, ["height", "width"], repeats=()))
-
-    assert result["axis"].tolist() == ["height", "width"]
-    assert result["importance"].sum() == pytest.approx(1)
 
 
 def test_importances_without_optuna_name_the_extra(monkeypatch):

@@ -5,6 +5,7 @@ import logging
 import math
 import re
 import warnings
+from typing import Any
 
 import numpy as np
 import optuna
@@ -59,7 +60,7 @@ def test_runs_that_differ_in_the_axis_only_become_one_row():
 
 
 PAIR = {"cpu": 2.0, "cuda": 1.0, "cuda vs cpu": -1.0, "cuda / cpu": 0.5}
-LEFT_OUT = {
+LEFT_OUT: dict[str, Any] = {
     "a run without a partner or a number": (
         [(0.1, "cpu", 2.0), (0.1, "cuda", 1.0), (0.2, "cpu", 3.0), (0.3, "cpu", 3.0), (0.3, "cuda", math.nan)],
         [{"lr": 0.1, **PAIR}], "1 pair left out, as runs have no number",

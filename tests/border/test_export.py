@@ -1,28 +1,22 @@
 """Tables as files, and exports to MLflow and W&B (docs/keeping.md, docs/from-the-tutorial.md)."""
 
-import json
 import shutil
 import struct
 import sys
 from contextlib import suppress
 
-import pandas as pd
 import pytest
 
 from runmanager import (
-    GridError,
     MissingExtraError,
     RunManager,
     StorageError,
     best,
-    export,
     export_mlflow,
     export_wandb,
-    load_results,
     load_runs,
     load_table,
 )
-from tests.border.experiments import execute
 
 
 def study(root, losses=((0.5, 0.25),)):
@@ -39,38 +33,6 @@ def study(root, losses=((0.5, 0.25),)):
 # Files
 
 
-@pytest.mark.parametrize("kind", ["csv", "json", "parquet"])
-@pytest.mark.parametrize("load", [load_runs, load_results])
-def test_a_table_comes_back_with_every_type_its_goal_and_repeats(tmp_path, kind, load):
-    grid = {"lr": [0.1, 1], "net": ["=1+1", None], "deep": [True], "size": [(1, 2)], "seed": [1, 2]}
-    execute(tmp_path / "runs", grid, lambda run: {"f1": run.lr}, goal="max:f1", repeats="seed")
-    table = load(tmp_path / "runs/e")
-
-    export(table, tmp_path / f"table.{kind}")
-    again = load_table(tmp_path / f"table.{kind}")
-
-    pd.testing.assert_frame_equal(again, table)
-    if load is load_runs:
-        assert best(again)["lr"].tolist() == best(table)["lr"].tolist()
-
-
-def test_text_that_a_spreadsheet_would_execute_is_quoted(tmp_path):
-    runs = execute(tmp_path, {"net": ["=1+1", "@x"]}, lambda _: {"f1": 1}, goal="max:f1").runs
-
-    export(runs, tmp_path / "runs.csv")
-
-    assert "'=1+1" in (tmp_path / "runs.csv").read_text()
-    assert load_table(tmp_path / "runs.csv")["net"].tolist() == ["=1+1", "@x"]
-
-
-def test_a_grid_keeps_its_results_as_csv_and_json(tmp_path):
-    folder = execute(tmp_path, {"lr": [0.1, 0.2]}, lambda run: {"f1": run.lr}, epochs=2).folder
-
-    assert (
-        len(pd.read_csv(folder / "results.csv")) == len(json.loads((folder / "results.json").read_text())) == 4
-    )
-
-
 def test_the_tutorials_results_csv_is_read(tmp_path):
     (tmp_path / "results.csv").write_text(
         ",run,epoch,loss,accuracy,epoch duration,run duration,lr,batch_size\n"
@@ -82,14 +44,6 @@ def test_the_tutorials_results_csv_is_read(tmp_path):
     rows = table.groupby("run").tail(1)
     assert rows["accuracy"].tolist() == [0.6, 0.7]
     assert best(rows, goal="max:accuracy")["lr"].tolist() == [0.001, 0.01]
-
-
-@pytest.mark.parametrize("name", ["runs.xlsx", "runs"])
-def test_a_file_of_an_unknown_kind_is_refused_with_the_kinds(tmp_path, name):
-    study(tmp_path / "runs")
-
-    with pytest.raises(GridError, match=r"csv.*json.*parquet"):
-        export(load_runs(tmp_path / "runs"), tmp_path / name)
 
 
 def test_a_copied_experiment_has_the_same_tables(tmp_path):

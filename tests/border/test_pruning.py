@@ -37,63 +37,13 @@ def loss(run):
     return {"loss": run.lr}
 
 
-def outcomes(runs):
-    return [tuple(row) for row in runs[["lr", "status", "epochs"]].values.tolist()]
-
-
-class Rising(Scored):
-    """Tracks the lr as loss in each of three epochs, so that a higher lr is worse."""
-
-    def __init__(self, interrupt=None):
-        super().__init__(loss, epochs=3)
-        self.interrupt, self.epochs_of = interrupt, {}
-
-    def __call__(self, run, manager):
-        with manager.run(run):
-            for epoch in manager.epochs(3, checkpoint={}):
-                if self.interrupt == (run.lr, epoch):
-                    self.interrupt = None
-                    raise KeyboardInterrupt
-                self.executed.append((run.lr, epoch))
-                manager.track_loss(run.lr, 1)
-
-
-def start(tmp_path, train, grid=NINE, **options):
-    return execute(tmp_path, grid, train, **{"prune": halving("loss", factor=3), **options})
-
-
-def test_a_run_continues_if_it_is_among_the_best_third_at_its_rung(tmp_path):
-    falling, rising = Rising(), Rising()
-    ascending = {"lr": sorted(NINE["lr"])}
-
-    improving = start(tmp_path / "a", falling)
-    behind = start(tmp_path / "b", rising, ascending)
-
-    assert set(improving.runs["status"]) == {"completed"}  # each run is the best so far
-    assert [status for _, status, _ in outcomes(behind.runs)] == ["completed"] + ["pruned"] * 8
-    assert behind.runs["epochs"].tolist() == [3] + [1] * 8
-    assert behind.exit_code == 0
-    assert "epoch 1" in behind.runs["error"][1]
-
-
 def test_the_rule_uses_the_goal_and_its_direction(tmp_path):
     outcome = execute(
         tmp_path, {"lr": [0.3, 0.1, 0.2]}, Scored(lambda run: {"score": run.lr}, epochs=9),
         prune=halving(), goal="max:score",
     )  # fmt: skip
 
-    assert [status for _, status, _ in outcomes(outcome.runs)] == ["completed", "pruned", "pruned"]
-
-
-def test_failed_runs_are_never_among_the_best(tmp_path):
-    def scores(run):
-        if run.lr == 0.1:
-            raise ValueError("no")
-        return {"loss": float("nan") if run.lr == 0.2 else run.lr}
-
-    outcome = execute(tmp_path, {"lr": [0.1, 0.2, 0.3, 0.4]}, Scored(scores, epochs=3), prune=halving("loss"))
-
-    assert outcome.runs["status"].tolist() == ["failed", "diverged", "completed", "pruned"]
+    assert outcome.runs["status"].tolist() == ["completed", "pruned", "pruned"]
 
 
 @pytest.mark.slow
@@ -137,23 +87,7 @@ def test_a_loop_without_epochs_asks_should_stop(tmp_path):
 
     outcome = run_grid({"lr": [0.1, 0.2]}, train, experiment="e", root=tmp_path, prune=halving("loss"), **QUIET)
 
-    assert [status for _, status, _ in outcomes(outcome.runs)] == ["completed", "pruned"]
-
-
-@pytest.mark.parametrize(
-    "pruner",
-    [
-        optuna.pruners.MedianPruner(n_startup_trials=2),
-        optuna.pruners.PercentilePruner(50.0, n_startup_trials=2),
-    ],
-    ids=["median", "percentile"],
-)
-def test_a_pruner_of_optuna_decides_after_each_epoch_by_the_goal(tmp_path, pruner):
-    grid = {"lr": [0.1, 0.2, 0.3, 0.05]}
-
-    outcome = execute(tmp_path, grid, Scored(loss, epochs=3), prune=pruner, goal="min:loss")
-
-    assert outcome.runs["status"].tolist() == ["completed", "completed", "pruned", "completed"]
+    assert outcome.runs["status"].tolist() == ["completed", "pruned"]
 
 
 def test_trial_pruned_in_train_ends_the_run_as_pruned_until_it_is_retried(tmp_path):
@@ -565,7 +499,7 @@ def test_lanes_ask_it_too(tmp_path):
 
 
 def test_a_pruner_of_ones_own_is_asked(tmp_path):
-    class EvenNumbers(PRUNERS.BasePruner):  # type: ignore[misc, name-defined]
+    class EvenNumbers(PRUNERS.BasePruner):  # type: ignore[misc]
         def prune(self, study, trial):
             return trial.number % 2 == 0 and trial.last_step == 2 and study.direction.name == "MINIMIZE"
 

@@ -9,7 +9,9 @@ import re
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 from rich.cells import cell_len
@@ -577,3 +579,25 @@ def test_the_panel_names_the_page_that_was_written(tmp_path):
     assert f"page    {tmp_path}/here.html" in lines
     assert f"page    {tmp_path}/e/report.html" in own
     assert "runmanager report" not in " ".join(own)
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
+def test_what_an_old_encoding_cannot_write_is_replaced_by_question_marks(tmp_path, encoding):
+    file = io.TextIOWrapper(io.BytesIO(), encoding=encoding, newline="\n")
+
+    with contextlib.redirect_stdout(file):
+        execute(tmp_path, {"lr": [0.1]}, lambda run: {"f1": run.lr}, note="naïve …", display=True)
+
+    file.flush()
+    text = file.buffer.getvalue().decode(encoding)
+    assert ("naïve" in text, "naïve …" in text) == (encoding != "ascii", encoding == "cp1252")
+    assert "?" in text
+
+
+def test_ipython_in_a_terminal_is_no_notebook(tmp_path, capsys):
+    shell = SimpleNamespace(config={"TerminalIPythonApp": {}})
+
+    with mock.patch.dict(sys.modules, IPython=SimpleNamespace(get_ipython=lambda: shell)):
+        execute(tmp_path, {"lr": [0.1]}, lambda run: {"f1": run.lr}, display=True)
+
+    assert "1 completed" in capsys.readouterr().out

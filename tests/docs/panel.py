@@ -3,8 +3,8 @@
 import re
 import sys
 
+from tests.border.screens import Terminal
 from tests.docs.test_pages import README, blocks
-from tests.terminal import Screen
 
 NUMBER = re.compile(r"\d+\.\d+")
 
@@ -20,8 +20,8 @@ def words_of(panel: list[str]) -> tuple[list[str], list[str]]:
 
 def main(written: str) -> None:
     """Make sure that the program ended as README shows."""
-    (panel,), screen = blocks(README, "text"), Screen(80)
-    screen.feed(written)
+    (panel,), screen = blocks(README, "text"), Terminal(80)
+    screen.write(written)
     lines = "\n".join(line for line in screen.lines if line)
     ended = lines[lines.index("━━ ") :].splitlines()
 

@@ -5,8 +5,6 @@ import inspect
 import re
 from enum import EnumType
 
-import pytest
-
 import runmanager
 
 PROPERTIES = (property, type(inspect.getattr_static(runmanager.RunManager, "network")))
@@ -96,37 +94,3 @@ def test_every_public_name_has_a_sentence_its_arguments_what_it_returns_and_an_e
 
     assert {name: found for name, found in problems.items() if found} == {}
     assert len(problems) > 100
-
-
-def good(first: int) -> int:
-    """Return the next number.
-
-    Args:
-        first: The number before.
-
-    Returns:
-        The next one.
-
-    Example:
-        >>> 1
-        1
-    """
-    return first + 1
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "problem"),
-    [
-        ("first: ", "", "does not document first"),
-        ("Returns:", "", "has no Returns:"),
-        ("Example:", "", "has no Example: that is executed"),
-        (">>> 1", "1", "has no Example: that is executed"),
-        (">>> 1", ">>> 1  # doctest: +SKIP", "has an example that is not executed"),
-        ("Return the next number.", "", "begins with no sentence"),
-        (".", ".", None),
-    ],
-)
-def test_what_is_missing_is_noticed(before, after, problem):
-    text = (inspect.getdoc(good) or "").replace(before, after)
-
-    assert list(problems_of("good", good, text, None)) == ([problem] if problem else [])
