@@ -26,7 +26,8 @@ def test_problems_are_numbered_and_cross_a_process_border(kind):
     copy = pickle.loads(pickle.dumps(kind(["one", "two"])))
 
     assert (type(copy), copy.problems) == (kind, ["one", "two"])
-    assert str(copy) == "2 problems, nothing was started:\n  1. one\n  2. two"
+    started = ", nothing was started" if kind is not errors.InvalidArgumentError else ""
+    assert str(copy) == f"2 problems{started}:\n  1. one\n  2. two"
     assert str(kind(["one"])) == "one"
 
 

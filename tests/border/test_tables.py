@@ -134,20 +134,20 @@ def test_a_csv_file_is_what_a_spreadsheet_and_pandas_read(tmp_path):
 def test_names_of_columns_and_what_decides_come_back_too(tmp_path, suffix):
     path = tmp_path / "new folder" / f"runs{suffix}"
     for number in (1, 2):
-        params = {"epochs": number, "status": "odd", "seed": number, "lr": 0.1}
+        params = {"epochs": number, "status": "odd", "n": number, "lr": 0.1}
         with RunManager("e", tmp_path, tensorboard=False, display=False, goal="min:kl").run(params) as run:
             for _ in run.epochs(1):
                 run.track(kl=3.0 - number)
     runs = load_runs(tmp_path / "e")
     export(runs, path)
-    some = runs[runs["seed"] > 1]
+    some = runs[runs["n"] > 1]
 
     assert "epochs (hyperparameter)" in runs
     assert load_table(path).equals(runs)
     assert load_table(path).attrs == {name: value for name, value in runs.attrs.items() if value}
-    assert best(load_table(path))["seed"].tolist() == [2, 1]
+    assert best(load_table(path))["n"].tolist() == [2, 1]
     export(some, path)
-    assert load_table(path)["seed"].tolist() == [2]
+    assert load_table(path)["n"].tolist() == [2]
     export(pd.DataFrame({64: [0.5, 1.0]}), path)  # as of a pivot table
     assert load_table(path)["64"].tolist() == [0.5, 1.0]
 
