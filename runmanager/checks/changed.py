@@ -14,7 +14,7 @@ import symtable
 import sys
 import types
 from collections import ChainMap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Any
@@ -27,14 +27,14 @@ from runmanager.core.values import full_name, key_of, plain
 from runmanager.tables.loading import results_digest
 from runmanager.user_code import is_users_file
 
-_MOST_NESTED, _IN_OBJECT = 200, 4  # an object counts as that many lists
+_MOST_NESTED = 100
 _MOST_ITEMS = 50  # maximum number of items that are compared under names of their own
 _MOST_TEXT = 1000  # maximum number of characters of a value in another one
 _MOST_SHOWN = 80  # maximum number of shown characters of a value
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _CODE = (type, types.FunctionType, types.BuiltinFunctionType)
 _BRACKETS: Mapping[type, Sequence[str]] = {list: "[]", tuple: "()", dict: "{}"}
-_CONTAINERS: tuple[type[Sized], ...] = (*_BRACKETS, set, frozenset)
+_CONTAINERS: tuple[type[Collection[Any]], ...] = (*_BRACKETS, set, frozenset)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _DEFINITIONS = (*_FUNCTIONS, ast.ClassDef)
 _BLOCKS = (ast.If, ast.Try, ast.TryStar, ast.Match, ast.ExceptHandler, ast.match_case)
@@ -69,7 +69,7 @@ _BY_RUNS: dict[tuple[str, str], tuple[str | None, str]] = {}
 def fingerprint(train: Callable[..., Any], data: Any = None, runs: Sequence[Run] = ()) -> Fingerprint:
     """Compute the fingerprint of a training function, of its data, and of the hyperparameters of runs."""
     kinds: dict[str, Mapping[str, str]] = {}
-    of_data = Reached()
+    of_data = Reached(texts=dict(_files_of(data)))
     if data is not None:
         of_data.is_data, of_data.most_objects = True, sys.maxsize
         kinds["data"] = {"data": of_data.reach("data", data).digest()}
@@ -359,7 +359,7 @@ class Reached:
         if kind in _PLAIN:
             return repr(value)
         if isinstance(value, PurePath):
-            return _files_of(value) if self.is_data and depth < _IN_OBJECT else str(value)
+            return str(value)
         if full_name(kind) == "torch.device":
             return "device"  # any
         if hasattr(kind, "untyped_storage") or hasattr(kind, "__array_interface__"):
@@ -376,7 +376,7 @@ class Reached:
                 content = [*part] if hasattr(type(part), "__next__") else part
                 if type(part) is dict:
                     content = self._lasting(kind, part)
-                texts.append(self.text(content, depth + _IN_OBJECT))
+                texts.append(self.text(content, depth))
             # of an object of a library, a lock hides the rest
             if self.blind - {"weights", "size", _CLOCKS} and not scope_of(kind):
                 raise TypeError
@@ -600,10 +600,18 @@ def _add(texts: dict[str, str], name: str, text: str) -> None:
     texts[name] = text
 
 
-def _files_of(path: PurePath) -> str:
-    """Return the names and digests of the file of a path, or of the files in its folder."""
-    files = [file for file in (Path(path), *Path(path).rglob("*")) if file.is_file()]
-    return repr(sorted(f"{file.relative_to(path)} {digest_of_file(file)}" for file in files))
+def _files_of(data: Any) -> Iterator[tuple[int, tuple[str, set[str]]]]:
+    """Yield the ids of paths, also in lists and mappings, with the names and digests of their files."""
+    if isinstance(data, PurePath):
+        texts = [
+            f"{file.relative_to(data)} {digest_of_file(file)}"
+            for file in (Path(data), *Path(data).rglob("*"))
+            if file.is_file()
+        ]
+        yield id(data), (repr(sorted(texts)), set())
+    elif isinstance(data, _CONTAINERS):
+        for item in data.values() if isinstance(data, dict) else data:
+            yield from _files_of(item)
 
 
 def changes_since(

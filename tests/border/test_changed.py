@@ -70,6 +70,8 @@ AGAIN = {  # program; "v1" becomes "v2"
     "S2 masked array": "X = DATA = np.ma.array([1, 2], mask=[False, 'v1' == 'v' + '2'])\n" + X,
     "S2 path": "X = DATA = Path('data.txt')\n" + X,
     "S2 paths": "X = DATA = {'train': [Path('data.txt')]}\n" + X,
+    "S2 path deep in lists": "X = DATA = {'a': {'b': [[Path('data.txt')]]}}\n" + X,
+    "S2 path that an object holds too": "P = Path('data.txt')\nX = DATA = [Own(P), P]\n" + X,
     "S2 code": "class More(Own):\n    def f(self):\n        return 'v1'\nX = DATA = More([1])\n" + X,
     "S3 partial": "train = functools.partial(lambda r, m, act: step(r, m, act), act='v1')\n",
     "S3 path": "X = Path('v1')\n" + X,
