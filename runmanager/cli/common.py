@@ -22,20 +22,24 @@ SOME_WRONG, REFUSED, STORAGE_FAILED, INTERRUPTED = 1, 2, 74, 130
 """Exit codes; 0 means success, even if a reader such as `head` closes the pipe early."""
 
 
-class Command(TyperCommand):
-    """A command whose help text leaves out the types of flags and arguments."""
-
+class _WithoutTypes:
     def get_params(self, ctx: Any) -> list[Any]:
-        """Return the arguments and options, without the types of flags and arguments."""
-        return _without_types(super().get_params(ctx))
+        """Return the arguments and options; the help text leaves out the types of flags and arguments."""
+        options: list[Any] = super().get_params(ctx)  # type: ignore[misc]  # of the next class
+        for option in options:
+            if getattr(option, "is_flag", False) and option.metavar is None:
+                option.metavar = ""  # a flag has no value
+            if not option.opts[0].startswith("-"):
+                option.display_type_rich = lambda **_: None  # typer would write a type such as <list[Path]>
+        return options
 
 
-class Commands(TyperGroup):
+class Command(_WithoutTypes, TyperCommand):
+    """A command."""
+
+
+class Commands(_WithoutTypes, TyperGroup):
     """The group of all commands; user errors become a line on standard error and an exit code."""
-
-    def get_params(self, ctx: Any) -> list[Any]:
-        """Return the options, without the types of flags."""
-        return _without_types(super().get_params(ctx))
 
     def invoke(self, ctx: Any) -> Any:
         """Execute a command."""
@@ -44,15 +48,6 @@ class Commands(TyperGroup):
             warnings.simplefilter("always", RunsWarning)
             warnings.showwarning = lambda message, *_, **__: say(f"! {message}")
             return super().invoke(ctx)
-
-
-def _without_types(options: list[Any]) -> list[Any]:
-    for option in options:
-        if getattr(option, "is_flag", False) and option.metavar is None:
-            option.metavar = ""  # a flag has no value
-        if not option.opts[0].startswith("-"):
-            option.display_type_rich = lambda **_: None  # typer would write a type such as <list[Path]>
-    return options
 
 
 def tell_damage(damaged: Sequence[str]) -> None:

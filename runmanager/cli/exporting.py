@@ -100,7 +100,7 @@ def export_command(
     from runmanager.tables.loading import load_results, load_runs
     from runmanager.tables.roots import no_runs
 
-    paths = [path for path in (csv, json, parquet) if path]
+    paths = [*filter(None, (csv, json, parquet))]
     if not (paths or mlflow or wandb):
         raise InvalidArgumentError(["nothing to export to: give --csv, --json, --parquet, --mlflow or --wandb"])
     if paths:
@@ -119,5 +119,4 @@ def export_command(
     if wandb:
         from runmanager.trainers.wandb import export_wandb
 
-        number = len(export_wandb(folder, folder=wandb))
-        say(f"{wandb}: {counted(number, 'run')} written")
+        say(f"{wandb}: {counted(len(export_wandb(folder, folder=wandb)), 'run')} written")

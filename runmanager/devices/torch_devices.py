@@ -199,10 +199,9 @@ def send(batch: Any, device: torch.device) -> Any:
         return batch.to(device)
     if isinstance(batch, Mapping):
         return {name: send(item, device) for name, item in batch.items()}
-    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
-        return type(batch)(*(send(item, device) for item in batch))
     if isinstance(batch, (tuple, list)):
-        return type(batch)([send(item, device) for item in batch])
+        parts = [send(item, device) for item in batch]
+        return type(batch)(*parts) if hasattr(batch, "_fields") else type(batch)(parts)
     return batch
 
 

@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import signal
+from contextlib import suppress
 from multiprocessing import util
 
 from runmanager.core.files import open_closed_streams
@@ -20,3 +21,5 @@ def _unblock(_: object) -> None:
 
 open_closed_streams()  # a file without inheritance may have had the number of a stream of the parent
 util.register_after_fork(_unblock, _unblock)
+with suppress(Exception):  # lanes import it again, and report why they cannot
+    import torch  # noqa: F401

@@ -24,6 +24,7 @@ from runmanager.core.contracts import Task
 from runmanager.core.outcome import BatchProgress, EpochRecord, Outcome, Question
 from runmanager.errors import GridError, first_line
 from runmanager.executors import serialize
+from runmanager.executors.hidden import importing_torch
 from runmanager.executors.signals import SIGNALS, leave_loaders
 
 _COLLECT_AFTER_S = 1.0  # no garbage collection after shorter runs: it takes as long as a small run
@@ -92,7 +93,8 @@ def work(
         _redirect(output)
         send: Callable[[Message], None] = connection.send
         try:
-            execute: Task = serialize.load_dumped(task)
+            with importing_torch():
+                execute: Task = serialize.load_dumped(task)
         except Exception as error:  # noqa: BLE001 - whatever a module does when it is imported
             rule = f"train() cannot be loaded by a worker process: {type(error).__name__}: {error}"
             send(Raised(serialize.dump_error(GridError([rule]))))
@@ -252,9 +254,7 @@ def _bind(name: str, num_lanes: int) -> Lost | None:
 
 def _keep_freed_memory() -> None:
     """Let malloc keep large freed buffers: new memory pages for a batch cost more time than its training."""
-    if sys.platform != "linux":
-        return
-    with suppress(OSError, AttributeError):  # only glibc has these functions
+    with suppress(OSError, AttributeError, TypeError):  # only glibc has these functions
         libc = ctypes.CDLL(None)
         libc.mallopt(_M_MMAP_MAX, 0)
         libc.mallopt(_M_TRIM_THRESHOLD, -1)

@@ -59,7 +59,7 @@ class LoopOutput(RunListener):
         opened = self._manager()._open_run("begin_run()")
         self._folder, self._attempt, self._begun_at = opened.folder, opened.attempt, caller()
         # an uncaught exception may have come before, as in a failed test or at a prompt
-        self._process, self._had_error = os.getpid(), _uncaught() is not None
+        self._process, self._had_error = os.getpid(), hasattr(sys, "last_value")
         atexit.unregister(self.end_at_exit)
         atexit.register(self.end_at_exit)  # the handler is registered last, so that it is called first
 
@@ -92,7 +92,7 @@ class LoopOutput(RunListener):
         if has_ended or not is_ours or not self._folder.path.exists():  # a temporary folder may be removed
             return
         # at a prompt, also of IPython, an exception ends a line or a cell, not the program
-        error = None if self._had_error or hasattr(sys, "ps1") else _uncaught()
+        error = None if self._had_error or hasattr(sys, "ps1") else getattr(sys, "last_value", None)
         with suppress(StorageError):
             if manager and error:
                 manager._end_by(error, manager.run_params)
@@ -109,11 +109,6 @@ class LoopOutput(RunListener):
                 "call end_run() after its last epoch"
             )
             warnings.warn_explicit(problem, RunsWarning, *self._begun_at)
-
-
-def _uncaught() -> BaseException | None:
-    """Return the uncaught exception that ends the program, None without one."""
-    return getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
 
 
 def epoch_line(

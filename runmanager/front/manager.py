@@ -109,8 +109,7 @@ class RunManager(Manager):
             boards = boards_of(tensorboard)
         context = GridContext(goal=design.goal, listeners=[output], boards=boards, measure=batch_size)
         check_experiment(root, experiment, is_unnamed=experiment is None)
-        path = Path(root).absolute()  # the loop may change the working directory
-        path = path if experiment is None else path / experiment
+        path = Path(root).absolute() / (experiment or "")  # the loop may change the working directory
         super().__init__(Experiment(path, is_unnamed=experiment is None), context, design)
 
     def artifact(self, content: Any, name: str | None = None) -> Path:

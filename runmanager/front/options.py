@@ -1,7 +1,7 @@
 """The options of a grid, and the check of all its arguments."""
 
 import inspect
-import os
+import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from runmanager.core.contracts import Executor, Listener
 from runmanager.core.experiment import Design, Experiment, check_experiment
+from runmanager.core.files import for_people
 from runmanager.core.goal import Goal, check_x_axis, parse_goal
 from runmanager.core.grid import RunBuilder, mapping_of
 from runmanager.core.run import Run, id_of
@@ -17,7 +18,7 @@ from runmanager.core.task import arguments_of
 from runmanager.core.values import RESERVED, identity
 from runmanager.core.wording import did_you_mean
 from runmanager.devices import ranks
-from runmanager.errors import Problems, is_count
+from runmanager.errors import Problems, StorageError, is_count
 from runmanager.executors import EXECUTORS
 from runmanager.executors.inline import InlineExecutor
 from runmanager.search.decide import Decide, repeat_by_repeat, single_axis, with_repeats
@@ -101,19 +102,14 @@ class GridOptions:
         for name, (is_valid, rule) in rules.items():
             if not is_valid:
                 problems.append(f"{name} must be {rule}, got {getattr(self, name)!r:.60}")
-        num_local = os.environ.get("LOCAL_WORLD_SIZE", "")
-        if self.check == "resume" and num_local not in ("", os.environ.get("WORLD_SIZE")):
-            problems.append(
-                "check='resume' takes ranks of one machine: start the check with torchrun --nnodes=1"
-            )
-        if isinstance(self.decide, Decide) and self.prune:
+        if self.decide and self.prune:
             problems.append("prune= stops runs early, and decide= compares whole runs: leave one out")
-        if isinstance(self.search, OptunaSearch) and self.decide:
+        if self.search and self.decide:
             problems.append("search= chooses runs, and decide= repeats all of them: leave one out")
 
     def make_executor(self, problems: Problems) -> Executor:
         """Return the executor, by default lanes; append errors to `problems`."""
-        executor = "lanes" if self.executor is None else self.executor
+        executor = self.executor or "lanes"
         if self.only is not None:
             return InlineExecutor()
         if ranks.num_ranks() > 1 and not (executor == "inline" or isinstance(executor, InlineExecutor)):
@@ -188,6 +184,8 @@ def _check_call(train: Any, runs: Iterable[Run], problems: Problems) -> None:
     """Append an error if a training function cannot be called with these runs."""
     try:
         signature = inspect.signature(train)
+        if [*signature.parameters][:1] == ["manager"]:
+            problems.append("train is called as train(run, manager): exchange its first two parameters")
         for run in {run._fields: run for run in runs}.values():
             signature.bind(None, None, **arguments_of(train, run))
     except TypeError as error:
@@ -218,7 +216,6 @@ def open_experiment(
         repeats = _repeats(options.repeats, names, problems)
     with problems.collecting():
         note = None if options.note is None else check_note(options.note)
-    with problems.collecting():
         if isinstance(options.tensorboard, TensorBoard) and options.tensorboard.x_axis is not None:
             x_axis = check_x_axis(options.tensorboard.x_axis, names)
     problems.raise_if_any()
@@ -227,7 +224,14 @@ def open_experiment(
         decide=options.decide.rule if options.decide else None,
         goals=None if not goals else () if len(goals) == 1 else tuple(goals),
     )  # fmt: skip
-    experiment = Experiment((Path(options.root) / options.experiment).absolute())  # `train` may call chdir()
+    path = (Path(options.root) / options.experiment).absolute()  # `train` may call chdir()
+    if ranks.is_main() and not options.plan_only:
+        try:
+            tempfile.TemporaryFile(dir=next(filter(Path.exists, (path, *path.parents)))).close()
+        except OSError as error:
+            fact = f"{for_people(path)} cannot be written ({error.strerror})"
+            raise StorageError(f"{fact}: give another root") from error
+    experiment = Experiment(path)
     design, notes = experiment.design.updated(of_options)
     return experiment, design, notes
 

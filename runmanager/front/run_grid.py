@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -18,18 +18,19 @@ from runmanager.checks.changed import changes_since, fingerprint, note_changes_b
 from runmanager.checks.only import choose, numbers_of
 from runmanager.core import files
 from runmanager.core.contracts import Display, Executor, Listener, Search
-from runmanager.core.experiment import Experiment, RunFolder, check_beginning
+from runmanager.core.experiment import Experiment, check_beginning
 from runmanager.core.files import for_people, open_closed_streams
 from runmanager.core.grid import Grid
 from runmanager.core.lock import hold
 from runmanager.core.loop import COMPLETED, SOME_FAILED, STORAGE_FAILED, Loop, Plan, unavailable_runs
-from runmanager.core.outcome import Outcome, Status, advice
+from runmanager.core.outcome import Status, advice
 from runmanager.core.run import Run
 from runmanager.core.task import RunTask
 from runmanager.core.wording import printable
 from runmanager.devices import ranks
 from runmanager.errors import Problems, StorageError
 from runmanager.executors import serialize
+from runmanager.executors.hidden import importing_torch
 from runmanager.executors.output import kept_output
 from runmanager.executors.signals import Stop
 from runmanager.front.grid_outcome import GridOutcome
@@ -206,9 +207,9 @@ def run_grid(
             with progress if progress and only is None else nullcontext():
                 exit_code = loop.run(first)
         except BaseException as error:
-            if only is None:
-                raise
-            raise error.with_traceback(user_frames(error.__traceback__))  # noqa: B904 - the exception of `train`
+            if only is not None:  # the exception of `train`
+                error.__traceback__ = user_frames(error.__traceback__)
+            raise
         finally:
             if ranks.is_main() and exit_code != STORAGE_FAILED:
                 try:
@@ -267,12 +268,13 @@ def open_grid(
         closing.callback(progress.clear)
         # show this line now, as the import of torch takes seconds
         progress.show_progress(f"{options.experiment}: {'planning' if options.plan_only else 'starting'}")
-    executor.prepare(train, experiment.path)  # lanes import torch while this process does
+    with importing_torch():
+        executor.prepare(train, experiment.path)  # lanes import torch while this process does
+        unavailable = unavailable_runs([*listed, *runs], executor)
     in_parent = [listener for listener in options.listeners if listener.where == "parent"]
     in_worker = [listener for listener in options.listeners if listener.where == "worker"]
     for listener in in_worker if not executor.is_in_process else ():
         serialize.dump(listener)
-    unavailable = unavailable_runs([*listed, *runs], executor)
     chosen = choose(numbers, runs, unavailable, experiment) if numbers else range(len(runs))
     if progress and (options.plan_only or numbers or callable(options.data)):
         # the function `data` may download files for minutes, with its own progress bar
@@ -346,7 +348,7 @@ def _begin(
         kept = path / files.SOURCE.format(short_hash(loop.source))
         if not kept.exists():
             files.write_file(kept, gzip.compress(loop.source.encode("utf-8", "replace"), mtime=0))
-        loop.committed = Tables(loop).run_ended
+        loop.committed = table_writer(loop)
         if options.tensorboard:
             hparams.decide(loop.task.experiment)
     for note in notes:
@@ -365,19 +367,18 @@ def _begin(
     return first, page
 
 
-@dataclass(eq=False)
-class Tables:
-    """Writes the tables of an experiment when a run has ended, in at most a twentieth of the elapsed time."""
+def table_writer(loop: Loop) -> Callable[..., None]:
+    """Return a function that writes the tables at the end of a run, in at most a twentieth of the time."""
+    next_time = 0.0
 
-    loop: Loop
-    _next: float = 0.0
-
-    def run_ended(self, folder: RunFolder, outcome: Outcome) -> None:
-        """Write the tables, unless writing is slow and the tables were written recently."""
+    def write(*_: object) -> None:
+        nonlocal next_time
         before = time.monotonic()
-        if before >= self._next:
-            results_files.write_results(self.loop.of_tables(), self.loop.task.experiment.path)
-            self._next = time.monotonic() + 20 * (time.monotonic() - before)
+        if before >= next_time:
+            results_files.write_results(loop.of_tables(), loop.task.experiment.path)
+            next_time = time.monotonic() + 20 * (time.monotonic() - before)
+
+    return write
 
 
 def outcome_of(loop: Loop, exit_code: int, **facts: Any) -> GridOutcome:

@@ -86,8 +86,11 @@ def main(
     )
     parser._negative_number_matcher = _NEGATIVE  # noqa: SLF001 - argparse parses neither -1e-3 nor -1..1
     options = {"experiment": experiment or Path(sys.argv[0]).stem or "experiment", **options}
-    _add_axes(parser, axes, settings, constants, help or {}, problems)
-    _add_options(parser, options)
+    try:
+        _add_axes(parser, axes, settings, constants, help or {}, problems)
+        _add_options(parser, options)
+    except argparse.ArgumentError as error:
+        raise InvalidArgumentError(f"{error}: rename the axis") from error
     namespace = parser.parse_args(arguments)
     words = {name: value for name, value in vars(namespace).items() if value is not None}
     grid, values = dict(axes), {}
@@ -183,7 +186,7 @@ def _settings(
     train: Callable[..., object], axes: Mapping[str, Any], constants: Sequence[str]
 ) -> dict[str, Any]:
     """Return the further parameters of a training function that are no axes, with their defaults."""
-    further = list(inspect.signature(train).parameters.values())[2:]
+    further = [*inspect.signature(train).parameters.values()][2:]
     settings = {each.name: each.default for each in further if each.default is not each.empty}
     for name in constants:
         if name not in settings:

@@ -116,7 +116,7 @@ class RunManagerCallback(TrainerCallback):
         if not self.run.opened.has_begun:
             checkpoint_path(self.run.manager)  # what the program has left out
         step = "trainer.train(resume_from_checkpoint=checkpoint_path(manager))"
-        optimizers = [kwargs["optimizer"]] if kwargs.get("optimizer") else []
+        optimizers = [*filter(None, [kwargs.get("optimizer")])]
         loader = kwargs.get("train_dataloader")
         self.run.begin(round(state.epoch or 0), step, optimizers, loader, is_saving=self._is_saving)
         if self._is_saving and Path(args.output_dir or "").absolute() != self.run.folder.absolute():

@@ -71,10 +71,9 @@ def trainer_options(manager: RunManager, **options: Any) -> dict[str, Any]:
     if not any(isinstance(callback, RunManagerCallback) for callback in callbacks):
         callbacks.append(RunManagerCallback(manager))
     device, num_ranks = opened.device, ranks.num_ranks()
-    devices: Any = [device.index or 0] if device.type not in ("cpu", "mps") else 1
     arguments: dict[str, Any] = {
         "accelerator": device.type,
-        "devices": devices,
+        "devices": 1 if device.type in ("cpu", "mps") else [device.index or 0],
         "enable_progress_bar": False,
         "enable_model_summary": False,
         "default_root_dir": str(opened.folder.path / files.ARTIFACTS),

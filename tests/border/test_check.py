@@ -211,15 +211,6 @@ def test_another_check_is_refused(tmp_path):
         start(tmp_path, GRID, refused, check="resumes")
 
 
-@pytest.mark.parametrize("executor", ["inline", "lanes"])
-def test_ranks_of_several_machines_are_not_checked(tmp_path, monkeypatch, executor):
-    monkeypatch.setenv("WORLD_SIZE", "4")
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
-
-    with pytest.raises(GridError, match="torchrun --nnodes=1"):
-        start(tmp_path, GRID, refused, check="resume", executor=executor)
-
-
 PROGRAM = """\
 import copy
 import itertools

@@ -32,9 +32,11 @@ from runmanager import (
     OptunaSearch,
     RunBuilder,
     RunsWarning,
+    StorageError,
     expand,
     load_results,
     load_runs,
+    main,
     run_grid,
 )
 from tests.border import reading
@@ -344,6 +346,44 @@ def test_an_unknown_executor_hides_no_other_problem():
     assert [problem.split()[0] for problem in caught.value.problems] == ["executor", "jobs", "timeout"]
     with pytest.raises(GridError, match=r"got jobs=0 and timeout=-1: use executor='lanes'"):
         run_grid({"lr": [1]}, train, experiment="exp", executor="inline", jobs=0, timeout=-1)
+
+
+def test_a_root_that_cannot_be_written_and_the_wrong_order_of_parameters_are_named(capsys):
+    with pytest.raises(StorageError) as caught:
+        run_grid({"lr": [1]}, train, experiment="exp", root="/proc/runs")
+    with pytest.raises(GridError, match=r"train\(run, manager\): exchange"):
+        run_grid({"lr": [1]}, lambda manager, run: train(run, manager), experiment="exp")
+
+    assert str(caught.value).startswith("/proc/runs/exp cannot be written")
+    assert "committed" not in str(caught.value)
+    assert main({"lr": [1]}, train, experiment="exp", root="/proc/runs", arguments=[]) == 74
+    assert "/proc/runs/exp cannot be written" in capsys.readouterr().err
+
+
+SHADOW = """
+from runmanager import run_grid
+
+def train(run, manager):
+    manager.begin_run(run)
+
+{guard}run_grid({{"lr": [1]}}, train, experiment="exp", executor={executor!r})
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "guard", "executor"),
+    [("timeit", "", "inline"), ("main", "if __name__ == '__main__':\n    ", "lanes")],
+)
+def test_a_file_that_hides_a_module_of_torch_is_named(own_folder, name, guard, executor):
+    (own_folder / "timeit.py").write_text("import torch\nlayer = torch.nn.Linear(1, 1)")
+    (own_folder / f"{name}.py").write_text(SHADOW.format(guard=guard, executor=executor))
+
+    command, environment = [sys.executable, f"{name}.py"], os.environ | {"PYTHONPATH": str(HOME)}
+    hidden = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+    sentence = "a worker could not start: your file timeit.py hides a module of torch: give it another name"
+    assert hidden.stderr.splitlines()[-1].endswith(sentence)
+    assert len(hidden.stderr.splitlines()) < 20
 
 
 def test_an_executor_may_hand_the_runs_on_to_another_one():

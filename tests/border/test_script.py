@@ -1,6 +1,5 @@
 """A script with flags: `main` (docs/training-function.md, docs/grids-and-pruning.md)."""
 
-import argparse
 import json
 import re
 from pathlib import Path
@@ -224,12 +223,12 @@ def test_the_root_of_a_script_counts_unless_another_is_given(tmp_path, monkeypat
     ("options", "named"),
     [
         ({"constants": ["x"]}, "'x'"),
-        ({"grid": {"sample": [1, 2]}}, "--sample"),
-        ({"grid": {"help": [1, 2]}}, "--help"),
+        ({"grid": {"sample": [1, 2]}}, "--sample: .*rename the axis"),
+        ({"grid": {"help": [1, 2]}}, "--help: .*rename the axis"),
     ],
 )
 def test_a_mistake_of_the_script_is_raised(tmp_path, options, named):
-    with pytest.raises((InvalidArgumentError, argparse.ArgumentError), match=named):
+    with pytest.raises(InvalidArgumentError, match=named):
         start(tmp_path, "", **options)
 
 
