@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -21,7 +21,7 @@ from runmanager.core.loop import Loop, Plan
 from runmanager.core.outcome import BatchProgress, EpochRecord, Outcome, Status
 from runmanager.core.run import Run
 from runmanager.core.state import RunResult
-from runmanager.core.wording import counted, last_state, listed, printable
+from runmanager.core.wording import counted, did_you_mean, last_state, listed, printable
 from runmanager.drawing.console import choose_screen, colored
 from runmanager.drawing.table import GAP
 from runmanager.errors import InvalidArgumentError
@@ -60,7 +60,7 @@ class GridProgress(Display):
         self._printing = threading.Lock()
         self._end = threading.Event()  # of the drawing thread
         self._end.set()
-        self._is_stopping = False
+        self._is_stopping = self._are_goals_checked = False
         self._folders: dict[str, RunFolder] = {}
         self._running: dict[str, Running] = {}
         self._ended: set[str] = set()
@@ -183,6 +183,17 @@ class GridProgress(Display):
             self._headings, self._num_below = headings, 0
         self.say("\n".join(lines))
         self._num_below += len(lines)
+        if status is Status.COMPLETED and not self._are_goals_checked:
+            self._check_goals(folder.number, metrics)
+
+    def _check_goals(self, number: int, metrics: Mapping[str, float]) -> None:
+        """Name the goals that the first completed run lacks, before the whole grid runs for a misspelt one."""
+        self._are_goals_checked = True
+        for goal in self._loop.design.all_goals:
+            if goal.metric not in metrics:
+                fact = f"the goal is {str(goal)!r}, but run {number} has no such metric"
+                hint = did_you_mean(goal.metric, metrics, "it has")
+                self.say(f"! {fact}; {hint} (another goal= executes nothing again)")
 
     def stopping(self, signals: Signals) -> None:
         """Print, once, that the grid is stopping, and the reason unless the reason is a signal."""

@@ -230,6 +230,15 @@ def test_a_metric_of_unknown_direction_is_asked_for(tmp_path):
     assert "kl 0.1" in second
 
 
+def test_a_goal_that_the_first_run_lacks_is_named_once(tmp_path, capsys):
+    outcome = execute(tmp_path, SMALL, small, goal="max:val_acuracy", display=True)
+
+    named = [line for line in capsys.readouterr().out.splitlines() if "no such metric" in line]
+    assert len(outcome.outcomes) == 4
+    assert len(named) == 1
+    assert "'max:val_acuracy', but run 1 has no such metric; did you mean 'val_accuracy'?" in named[0]
+
+
 def test_runs_without_a_number_are_counted_and_not_ranked(tmp_path):
     lines = text_of(
         tmp_path,
