@@ -134,6 +134,8 @@ def fit(
             clip_grad_norm is not None and not is_positive,
         "loss= is not used with step=, which returns the loss: leave out loss= or step=":
             step is not None and loss is not functional.cross_entropy,
+        "metrics= needs test_loader=: give a loader, or leave metrics= out":
+            metrics is not None and test_loader is None,
         f"micro_batch must be a whole number, 1 or more, 'auto' or None, got {micro_batch!r}":
             micro_batch not in (None, "auto") and not is_count(micro_batch, 1),
         "under torchrun ranks would choose different pieces: give micro_batch a number":
@@ -164,8 +166,7 @@ def fit(
     # no warning from torch if the scaler skips the first step
     quietly = quiet if precision == "fp16" else nullcontext
     column = "micro_batch" if "micro_batch" not in params else "micro_batch_used"
-    by_name: Any = test_loader if isinstance(test_loader, Mapping) else {"test": test_loader}
-    test_loaders = by_name if test_loader is not None else {}
+    test_loaders: Any = test_loader if isinstance(test_loader, Mapping) else {"test": test_loader}
     options = replace(options, checkpoint=parts)
 
     def step_scheduler(end_of: str) -> None:
@@ -188,7 +189,7 @@ def fit(
             if take_step.reduced_to is not None:
                 manager.track({column: take_step.reduced_to})
             with take_step.autocast:
-                for name, part in test_loaders.items():
+                for name, part in test_loaders.items() if test_loader is not None else ():
                     manager.evaluate(part, name, loss=loss, step=step, metrics=metrics)
 
 

@@ -172,13 +172,16 @@ class OptimizerStep:
         if self.size is None or self.size >= num:
             return self._backward(batch)
         pieces = [piece_of(batch, num, slice(start, start + self.size)) for start in range(0, num, self.size)]
-        sizes = [
-            batch_size(piece, measure=self.batch_size)
+        whole, *sizes = [
+            batch_size(part, measure=self.batch_size)
             if self.batch_size
-            else num_samples(piece, are_parts=self.are_parts)
-            for piece in pieces
+            else num_samples(part, are_parts=self.are_parts)
+            for part in (batch, *pieces)
         ]
-        parts = [self._backward(piece, size / sum(sizes)) for piece, size in zip(pieces, sizes, strict=True)]
+        if sum(sizes) != whole:
+            fact = f"batch_size counts {whole} samples in a batch, but {sum(sizes)} in its micro-batches"
+            raise InvalidArgumentError(f"{fact}: count the samples of its argument")
+        parts = [self._backward(piece, size / whole) for piece, size in zip(pieces, sizes, strict=True)]
         values, outputs, targets = zip(*parts, strict=True)
         return torch.stack(values).sum(), _joined(outputs), _joined(targets)
 

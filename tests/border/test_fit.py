@@ -194,7 +194,7 @@ INVALID: list[tuple[dict[str, Any], str]] = [
     ({"optimizer": SGD(make_network().parameters())}, "network.parameters()"),
     ({"scheduler": "step"}, "scheduler"),
     ({"micro_batch": 5, "network": make_network(nn.BatchNorm2d)}, "batch_norm_per_piece=True"),
-    ({"batch_size": 10}, "batch_size"),
+    ({"batch_size": 10}, "batch_size"), ({"metrics": {"mae": None}}, "test_loader="),
 ]  # fmt: skip
 
 
@@ -205,6 +205,11 @@ def test_settings_that_cannot_be_used_are_refused_before_anything_is_written(tmp
 
     assert named in str(caught.value)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_batch_size_that_does_not_count_its_argument_gives_pieces_no_wrong_weights(tmp_path):
+    with pytest.raises(ValueError, match="counts 8 samples in a batch, but 32 in its micro-batches"):
+        by_fit(tmp_path, micro_batch=3, batch_size=lambda *_: 8)
 
 
 def test_all_problems_of_settings_are_named_at_once(tmp_path):
