@@ -122,8 +122,8 @@ class Table:
         for number, row in enumerate(zip(*(self._signed[index] for index in kept), strict=True)):
             cells = [Text(content, sign_color(content[:1]), no_wrap=not self._fold) for content in row]
             drawn.add_row(*cells, style="bold" if number in self._best else "")
-        # the last column also has a gap
-        console = Console(width=max(width, _sum(least, kept)) + len(GAP))
+        # the last column also has a gap; without a height, a dumb terminal would have 80 columns
+        console = Console(width=max(width, _sum(least, kept)) + len(GAP), height=1)
         rows = []
         for segments in console.render_lines(drawn, pad=False):
             line = Text.assemble(*((part.text, part.style or "") for part in segments))
