@@ -74,7 +74,7 @@ def conclude(
         step = "if the change is undone, completed runs are not executed again"
         problems.append(Sentence("–", text, [step]))  # noqa: RUF001
     answers = answers_of(runs if all_runs is None else all_runs, is_over=number == 0)
-    facts = [("matters", sentence) for sentence in answers.matters_sentences]
+    facts = [("matters", sentence) for sentence in dict.fromkeys(answers.matters_sentences)]
     if time is None:
         seconds = runs["run duration"].sum()
         time = f"its runs took {duration(seconds)} before" if seconds else "no run was executed"
