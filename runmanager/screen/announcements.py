@@ -38,11 +38,12 @@ def announce(loop: Loop, first: Plan) -> None:
     for part in (loop.search, loop.pruner):
         if part and (sentence := part.introduction()):
             say(sentence)
-    missing = Counter(planned.folder.unavailable for planned in first.runs)
+    if not (first.due or more):
+        return  # the panel comes next, and says the same
+    missing = Counter(planned.folder.unavailable for planned in first.runs if planned.folder.unavailable)
     for reason, count in missing.items():
-        if reason:
-            step = advice(Status.UNAVAILABLE, "", them=_them(count))
-            say(f"! {counted(count, 'run')} unavailable, as {reason}\n    {step}")
+        step = advice(Status.UNAVAILABLE, "", them=_them(count))
+        say(f"! {counted(count, 'run')} unavailable, as {reason}\n    {step}")
     if num_failed := sum(status.is_fault for status in left):
         step = retry_failed(f"executes {_them(num_failed)} again")
         say(f"! {counted(num_failed, 'run')} ended by a fault before; {step}")

@@ -277,7 +277,7 @@ class GridProgress(Display):
             headings, rows, _ = self._table.lines([run.row(now) for run in top], width)
             lines += [Text(line, "dim") for line in headings if headings != self._headings]
             for run, row in zip(top, rows, strict=True):
-                lines.append(colored(with_note(row, [run.position, ""], width)))
+                lines.append(colored(with_note(row, [run.position(now), ""], width)))
         if self._best:
             lines.append(Text.assemble(("best so far", "dim"), GAP, self._best))
         full = int(_BAR * (len(self._ended) + sum(run.done for run in runs)) / max(self._total, 1))
@@ -317,6 +317,6 @@ def best_line(results: Sequence[RunResult], design: Design) -> str:
     if not ranking.settings:
         return ""
     best = ranking.settings[0]
-    count = f"mean of {best.number}" if best.run is None else ""
+    count = f"mean of {best.number}" if best.number > 1 else ""
     # a long name would hide the number
     return join([f"{brief(ranking.goal.metric)} {steady(best.mean)}", count, ranking.name(best)])

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions
 from rich.text import Text
 
@@ -54,7 +55,7 @@ class Panel:
         counts = [f"{number:,} {status}".replace(" ", HARD) for status, number in content.counts]
         title, *more = wrapped(" · ".join([content.folder, *counts]), width, "━━ ", _INDENT)
         if not more:
-            title += f" {'━' * (width - len(title) - 1)}"
+            title += f" {'━' * (width - cell_len(title) - 1)}"
         lines = [Text(line, "bold") for line in [title, *more]]
         lines += map(Text, wrapped(content.note, width, "", _INDENT) if content.note else [])
         return lines + _sentence(content.best, width, content.best.details, "bold")

@@ -18,6 +18,7 @@ Row = Mapping[str, str]
 """The text of a run in each column."""
 
 _SECONDS, _METRIC, _DRAWN = "0.00638 s", "0.0000", "0.0001569"  # texts of usual width
+_SILENT_S = 30  # time without news after which a row says so
 _LEAST_PROGRESS = 0.01  # fraction of a run after which its speed is used for an estimate
 
 
@@ -132,9 +133,11 @@ class Running:
         """The first epoch of a resumed run."""
         return f"from epoch {self.first}" if self.first > 1 else ""
 
-    @property
-    def position(self) -> str:
-        """The current step."""
+    def position(self, now: float) -> str:
+        """Return the current step, or the time without news."""
+        silent = now - self.heard
+        if self.heard and silent > _SILENT_S:
+            return f"no news for {duration(silent, 0)}"
         return f"step {self.step.batch}/{self.step.num_batches or '?'}" if self.step.batch else ""
 
 

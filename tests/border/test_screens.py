@@ -174,6 +174,16 @@ def test_of_several_goals_the_table_is_the_pareto_front(tmp_path):
     assert "Pareto front" in " ".join(lines)
 
 
+def test_what_holds_for_each_of_several_goals_is_said_once(tmp_path):
+    def scores(run):
+        return {"score": run.lr, "cost": run.width}
+
+    grid, goals = {"lr": Uniform(0, 1), "width": Uniform(0, 1)}, ["max:score", "min:cost"]
+    lines = text_of(tmp_path, grid, scores, search=OptunaSearch(4), goal=goals)
+
+    assert [line.split()[0] for line in lines].count("matters") == 1
+
+
 def test_the_loss_is_beside_the_goal(tmp_path):
     lines = text_of(tmp_path, SMALL, lambda run: {"loss": run.lr, "val_accuracy": run.lr + run.width})
 
@@ -193,7 +203,8 @@ def test_a_grid_of_failures_has_no_best_run(tmp_path, capsys):
 
     assert capsys.readouterr().err.count("no run is completed: 2 failed") == 1
     outcome = execute(tmp_path, {**SMALL, "lr": [0.4]}, noisy, display=True)
-    assert (outcome.exit_code, capsys.readouterr().err) == (1, "")  # the panel says it
+    out, err = capsys.readouterr()
+    assert (outcome.exit_code, out.count("retry_failed=True"), err) == (1, 1, "")  # the panel says it
     assert "2 failed" in lines[0]
     assert not rows_of(lines)
     assert "No run has completed" in lines[1]
