@@ -18,7 +18,7 @@ from rich.cells import cell_len
 
 from runmanager import LogUniform, OptunaSearch, RunManager, SuccessiveHalving, Uniform, load_run, run_grid
 from tests.border.experiments import QUIET, Scored, execute
-from tests.border.screens import terminal
+from tests.border.screens import command, terminal
 
 # the last run does not fail as those of lr=0.4 do, which would stop the grid
 GRID = {"lr": [0.1, 0.2, 0.4, 0.3], "width": [8, 9], "seed": [1, 2, 3], "device": ["cpu"]}
@@ -134,6 +134,15 @@ def test_a_terminal_without_cursor_gets_lines_without_codes(tmp_path, term, colo
 
     assert ("\x1b" in screen.getvalue()) == colors
     assert "4 completed" in screen.text
+
+
+def test_a_terminal_without_cursor_cuts_no_column_that_is_asked_for(tmp_path):
+    execute(tmp_path, {"lr": [1]}, lambda _: {f"metric_{number}_loss": 0.4321 for number in range(9)})
+
+    with terminal(60, TERM="dumb", LINES="") as screen:
+        command("list", tmp_path / "e", "--all")
+
+    assert screen.getvalue().split().count("0.4321") == 18  # last and best
 
 
 def text_of(tmp_path, grid, scores=small, **options):
