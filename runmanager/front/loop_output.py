@@ -11,8 +11,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.text import Text
-
 from runmanager.core import files
 from runmanager.core.contracts import RunListener
 from runmanager.core.experiment import RunFolder
@@ -136,6 +134,8 @@ def epoch_line(
     metrics = [f"{printable(name)} {values[name]:<6}" for name in names]
     (seconds,) = durations([record.metrics["epoch duration"]])
     labels = " ".join(f"{printable(name)}={printable(text(value))}" for name, value in params.items())
+    from rich.text import Text
+
     line = Text(join([f"run {number}", epoch, *metrics, f"{seconds:>7}", labels]))
     line.truncate(width, overflow="ellipsis")
     return line.plain

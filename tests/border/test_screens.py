@@ -6,6 +6,7 @@ import io
 import logging
 import math
 import re
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -630,3 +631,20 @@ def test_ipython_in_a_terminal_is_no_notebook(tmp_path, capsys):
         execute(tmp_path, {"lr": [0.1]}, lambda run: {"f1": run.lr}, display=True)
 
     assert "1 completed" in capsys.readouterr().out
+
+
+def test_a_display_draws_no_random_numbers(tmp_path):
+    program = """
+import random
+from runmanager import run_grid
+
+state = random.getstate()
+run_grid({"lr": [1]}, print, experiment="e", root="runs", plan_only=True, display=True)
+print(random.getstate() == state)
+"""
+
+    answer = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+
+    assert answer.stdout.splitlines()[-1] == "True"
