@@ -16,7 +16,6 @@ from runmanager.answers.sentences import VARIABLE
 from runmanager.core import files
 from runmanager.core.contracts import Display, Signals
 from runmanager.core.experiment import Design, RunFolder, varying
-from runmanager.core.goal import goal_of_kept
 from runmanager.core.loop import Loop, Plan
 from runmanager.core.outcome import BatchProgress, EpochRecord, Outcome, Status
 from runmanager.core.run import Run
@@ -25,7 +24,6 @@ from runmanager.core.wording import counted, did_you_mean, last_state, listed, p
 from runmanager.drawing.console import choose_screen, colored
 from runmanager.drawing.table import GAP
 from runmanager.errors import InvalidArgumentError
-from runmanager.executors.signals import INTERRUPTED, TIME_IS_OVER
 from runmanager.screen.announcements import announce, changes_of
 from runmanager.screen.plan_table import costs_of, plan_summary, plan_table
 from runmanager.screen.run_rows import COUNT, DEVICE, Running, RunTable, with_note
@@ -155,8 +153,6 @@ class GridProgress(Display):
         folder = result.folder
         running = self._running.pop(folder.id, None) or Running(folder, self._table.add_run(folder), 0.0)
         self._ended.add(folder.id)
-        if not self._table.goals and (goal := goal_of_kept([result.start])):
-            self._table.goals = [goal]
         self._rank()
         metrics, sign = ranked_numbers([result], self._table.goals)[0], status.sign
         notes, below = [join([status, cause]), status], list[str]()
@@ -203,10 +199,7 @@ class GridProgress(Display):
         running = counted(len(self._running), "running run")
         dropped = f" {running} now; what came after the last checkpoint is dropped" if self._running else ""
         why = f"{signals.why}. " if signals.why else ""
-        # after SIGTERM or SIGHUP, there may be no user at the keyboard
-        is_by_hand = signals.exit_code in (0, INTERRUPTED, TIME_IS_OVER)
-        force = " Press Ctrl-C again to stop without waiting." if is_by_hand else ""
-        self.say(f"{why}Stopping{dropped}.{force}")
+        self.say(f"{why}Stopping{dropped}. Press Ctrl-C again to stop without waiting.")
 
     def conclude(self, panel: "Panel", loop: Loop, outcomes: Sequence[Outcome]) -> "Panel":
         """Print the results of the search and the pruner, and the panel at the end of a grid."""
