@@ -59,15 +59,11 @@ def test_once_a_signal_has_come_processes_of_loaders_may_end_and_before_they_fai
                     time.sleep(0.02)
         del loader
 
-    before = signal.getsignal(signal.SIGCHLD)
-    try:
-        outcome = start(tmp_path, train)
-    finally:
-        signal.signal(signal.SIGCHLD, before)
+    outcome = start(tmp_path, train)  # torch keeps its handler of SIGCHLD, which it sets once
 
     if number:
         assert outcome.exit_code == 143
         assert outcome.runs["status"].tolist() == ["interrupted", "pending"]
     else:
-        assert outcome.runs["status"].tolist() == ["failed", "failed"]
-        assert outcome.runs["error"].str.contains("killed by signal: Terminated").all()
+        assert outcome.runs["status"].tolist() == ["killed", "killed"]
+        assert outcome.runs["error"].str.contains("loader was ended (SIGTERM)", regex=False).all()

@@ -466,19 +466,15 @@ def test_what_cannot_be_opened_is_refused_with_what_there_is(tmp_path):
             open_tensorboard(tmp_path / root, experiment)
 
 
-def test_a_port_or_an_address_that_cannot_be_had_is_named(tmp_path):
+def test_a_port_that_is_taken_is_named(tmp_path):
     make(tmp_path, "e", {"lr": [1]})
 
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        answers = [
-            command("tensorboard", tmp_path, "--port", port),
-            command("tensorboard", tmp_path, "--host", "192.0.2.1"),
-        ]
+        answer = command("tensorboard", tmp_path, "--port", port)
 
-    assert [answer.code for answer in answers] == [2, 2]
-    assert f"port {port} is in use: choose another" in answers[0].words
-    assert "did not start on 192.0.2.1" in answers[1].words
+    assert answer.code == 2
+    assert f"port {port} is in use: choose another" in answer.words
 
 
 # Its process
