@@ -102,9 +102,9 @@ class GridOptions:
         for name, (is_valid, rule) in rules.items():
             if not is_valid:
                 problems.append(f"{name} must be {rule}, got {getattr(self, name)!r:.60}")
-        if self.decide and self.prune:
+        if isinstance(self.decide, Decide) and self.prune:
             problems.append("prune= stops runs early, and decide= compares whole runs: leave one out")
-        if self.search and self.decide:
+        if isinstance(self.search, OptunaSearch) and self.decide:
             problems.append("search= chooses runs, and decide= repeats all of them: leave one out")
 
     def make_executor(self, problems: Problems) -> Executor:
