@@ -208,7 +208,10 @@ def open_experiment(
         with problems.collecting():
             is_list = isinstance(options.goal, list | tuple) and options.goal
             goals = [parse_goal(goal) for goal in (options.goal if is_list else [options.goal])]
-    for metric in {goal.metric for goal in goals} & (RESERVED - {"loss", "accuracy"} | {*names}):
+    metrics = {goal.metric for goal in goals}
+    if len(metrics) < len(goals):
+        problems.append(f"goal={options.goal!r} names a metric twice: write it once")
+    for metric in metrics & (RESERVED - {"loss", "accuracy"} | {*names}):
         problems.append(
             f"goal={options.goal!r}, but {metric!r} is a hyperparameter or a column: name a tracked metric"
         )
