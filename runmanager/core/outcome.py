@@ -153,7 +153,16 @@ class EpochRecord(msgspec.Struct, frozen=True, gc=False):
     steps: Annotated[int, msgspec.Meta(ge=0, le=LARGEST)] = 0
 
     def copy(self) -> "EpochRecord":
-        """Copy the record, with separate mappings."""
+        """Copy the record.
+
+        Returns:
+            An equal record with separate mappings, for code that may modify them.
+
+        Example:
+            >>> record = EpochRecord(1, {"loss": 0.5})
+            >>> record.copy() == record, record.copy().metrics is record.metrics
+            (True, False)
+        """
         return msgspec.structs.replace(self, metrics=dict(self.metrics), times=dict(self.times))
 
 
@@ -217,7 +226,19 @@ class Outcome:
     pruned_by: str = ""
 
     def next_step(self, error_log: Path, *, is_retried: bool = False) -> str:
-        """Return a sentence on the epochs that remain, and on the next step; "" if there is nothing to do."""
+        """Return a sentence on the epochs that remain, and on the next step.
+
+        Args:
+            error_log: The file with the traceback, named in the sentence.
+            is_retried: Whether the grid retries the run.
+
+        Returns:
+            One line, "" if there is nothing to do.
+
+        Example:
+            >>> Outcome(Status.DIVERGED, epochs=2).next_step(Path("error.log"))
+            '2 epochs are kept; not repeated: the same numbers would diverge again'
+        """
         kept = "1 epoch is kept" if self.epochs == 1 else f"{self.epochs} epochs are kept"
         step = advice(self.status, str(error_log), them="it")
         if is_retried:

@@ -45,7 +45,18 @@ class Range:
         return False
 
     def from_fraction(self, fraction: float) -> Any:
-        """Return the quantile of a fraction from 0 to 1, with few digits."""
+        """Return the quantile of a fraction: the value below which this fraction of draws lies.
+
+        Args:
+            fraction: A number from 0 to 1, for example from ``random.random()``.
+
+        Returns:
+            The value, inside the bounds, with few digits.
+
+        Example:
+            >>> Uniform(-1, 1).from_fraction(0.5), LogUniform(1, 10_000).from_fraction(0.5)
+            (0.0, 100.0)
+        """
         value = (1 - fraction) * self.low + fraction * self.high
         if self.is_log:
             value = math.exp((1 - fraction) * math.log(self.low) + fraction * math.log(self.high))
@@ -140,7 +151,18 @@ class IntRange(Range):
         return self.log
 
     def from_fraction(self, fraction: float) -> int:
-        """Return the quantile of a fraction from 0 to 1."""
+        """Return the quantile of a fraction: the value below which this fraction of draws lies.
+
+        Args:
+            fraction: From 0 to 1.
+
+        Returns:
+            The value.
+
+        Example:
+            >>> IntRange(1, 4).from_fraction(0.5)
+            3
+        """
         if not self.log:
             return min(self.low + int(fraction * (self.high - self.low + 1)), self.high)
         # the smallest and the largest value are as likely as the others

@@ -61,11 +61,27 @@ class Decide:
 
     @property
     def rule(self) -> Rule:
-        """The rule that the experiment stores: all arguments except the budget."""
+        """The rule that the experiment stores: all arguments except the budget.
+
+        Example:
+            >>> Decide(margin=0.002).rule
+            Rule(axis=None, margin=0.002, error=0.05)
+        """
         return Rule(self.axis, self.margin, self.error)
 
     def search(self, repeats: str) -> Search:
-        """Create a search with this rule, for one launch of a grid with this repeat axis."""
+        """Create a search with this rule, for one launch of a grid.
+
+        Args:
+            repeats: The repeat axis of the grid.
+
+        Returns:
+            The search, to be used once.
+
+        Example:
+            >>> Decide().search("seed").introduction()
+            '0 repeats (seed) of 0 settings, until it is decided'
+        """
         return _Deciding(self, repeats)
 
 

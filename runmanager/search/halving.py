@@ -61,7 +61,26 @@ class SuccessiveHalving:
         return f"SuccessiveHalving({', '.join(arguments)})"
 
     def pruner(self, goal: Goal | None = None) -> Pruner:
-        """Create a pruner for one launch of a grid, whose goal is used if this rule has no metric."""
+        """Create a pruner that judges each run by this rule when it reaches a rung.
+
+        Args:
+            goal: The goal of the grid, used if the rule has no metric.
+
+        Returns:
+            The pruner, for one launch of a grid.
+
+        Raises:
+            InvalidArgumentError: Neither this rule nor the grid has a metric.
+
+        Example:
+            >>> from runmanager import EpochRecord
+            >>> pruner = SuccessiveHalving("loss", factor=2).pruner()
+            >>> for run, loss in {"first": 3.0, "better": 2.0, "worse": 2.5}.items():
+            ...     print(run, pruner.should_stop(run, EpochRecord(1, {"loss": loss})) or "goes on")
+            first goes on
+            better goes on
+            worse behind 1 of 3 runs
+        """
         rule = self if self.metric or goal is None else replace(self, metric=str(goal))
         if rule.metric is None:
             raise InvalidArgumentError([f"{NO_METRIC}, or SuccessiveHalving('max:<metric>')"])
