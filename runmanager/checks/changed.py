@@ -69,8 +69,9 @@ _BY_RUNS: dict[tuple[str, str], tuple[str | None, str]] = {}
 def fingerprint(train: Callable[..., Any], data: Any = None, runs: Sequence[Run] = ()) -> Fingerprint:
     """Compute the fingerprint of a training function, of its data, and of the hyperparameters of runs."""
     kinds: dict[str, Mapping[str, str]] = {}
-    of_data = Reached(texts=dict(_files_of(data)))
+    of_data = Reached()
     if data is not None:
+        of_data.texts.update(_files_of(data))
         of_data.is_data, of_data.most_objects = True, sys.maxsize
         kinds["data"] = {"data": of_data.reach("data", data).digest()}
     reached = Reached(set() if of_data.named else {*of_data.texts}).reach("train", train)

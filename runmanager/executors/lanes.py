@@ -15,6 +15,7 @@ from runmanager.core.outcome import BatchProgress, EpochRecord, Outcome, Questio
 from runmanager.core.run import Run, device_of
 from runmanager.executors import serialize
 from runmanager.executors.deaths import Deaths, hung, whereabouts
+from runmanager.executors.hidden import is_imported_by_torch
 from runmanager.executors.lane import Lane, without_main
 from runmanager.executors.placement import Placement
 from runmanager.executors.signals import signals_blocked
@@ -72,6 +73,8 @@ class LanesExecutor(Executor):
             GridError: `train` cannot be sent; the message has the reason.
         """
         self._most_lanes = 1
+        if is_imported_by_torch():  # else the ancestors of lanes would start each other
+            raise ImportError("torch imports this script")
         _preload(self._context)
         serialize.dump(train)
 

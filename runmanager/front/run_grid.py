@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, nullcontext, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -30,7 +30,7 @@ from runmanager.core.wording import printable
 from runmanager.devices import ranks
 from runmanager.errors import Problems, StorageError
 from runmanager.executors import serialize
-from runmanager.executors.hidden import importing_torch
+from runmanager.executors.hidden import name_hidden_module
 from runmanager.executors.output import kept_output
 from runmanager.executors.signals import Stop
 from runmanager.front.grid_outcome import GridOutcome
@@ -233,7 +233,7 @@ DEFAULTS: dict[str, Any] = run_grid.__kwdefaults__ or {}
 """The options of a grid and their defaults, but `experiment`."""
 
 
-def open_grid(
+def open_grid(  # noqa: PLR0915 - one sequence
     params: Any, train: Train, options: GridOptions, closing: ExitStack
 ) -> tuple[Loop, "GridProgress | None", list[str]]:
     """Check all arguments, and read the experiment; nothing is written.
@@ -268,9 +268,12 @@ def open_grid(
         closing.callback(progress.clear)
         # show this line now, as the import of torch takes seconds
         progress.show_progress(f"{options.experiment}: {'planning' if options.plan_only else 'starting'}")
-    with importing_torch():
+    try:
         executor.prepare(train, experiment.path)  # lanes import torch while this process does
         unavailable = unavailable_runs([*listed, *runs], executor)
+    except Exception as error:
+        name_hidden_module(error)
+        raise
     in_parent = [listener for listener in options.listeners if listener.where == "parent"]
     in_worker = [listener for listener in options.listeners if listener.where == "worker"]
     for listener in in_worker if not executor.is_in_process else ():
@@ -348,7 +351,7 @@ def _begin(
         kept = path / files.SOURCE.format(short_hash(loop.source))
         if not kept.exists():
             files.write_file(kept, gzip.compress(loop.source.encode("utf-8", "replace"), mtime=0))
-        loop.committed = table_writer(loop)
+        loop.committed = Tables(loop).write
         if options.tensorboard:
             hparams.decide(loop.task.experiment)
     for note in notes:
@@ -367,18 +370,19 @@ def _begin(
     return first, page
 
 
-def table_writer(loop: Loop) -> Callable[..., None]:
-    """Return a function that writes the tables at the end of a run, in at most a twentieth of the time."""
-    next_time = 0.0
+@dataclass(eq=False)
+class Tables:
+    """The tables of an experiment, written at the end of a run, in at most a twentieth of the time."""
 
-    def write(*_: object) -> None:
-        nonlocal next_time
+    loop: Loop
+    _next: float = 0.0
+
+    def write(self, *_: object) -> None:
+        """Write the tables, unless writing is slow and they were written recently."""
         before = time.monotonic()
-        if before >= next_time:
-            results_files.write_results(loop.of_tables(), loop.task.experiment.path)
-            next_time = time.monotonic() + 20 * (time.monotonic() - before)
-
-    return write
+        if before >= self._next:
+            results_files.write_results(self.loop.of_tables(), self.loop.task.experiment.path)
+            self._next = time.monotonic() + 20 * (time.monotonic() - before)
 
 
 def outcome_of(loop: Loop, exit_code: int, **facts: Any) -> GridOutcome:
