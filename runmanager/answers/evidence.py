@@ -79,11 +79,8 @@ def difference(
 ) -> Lead:
     """Describe differences between two settings, one per repeat, in the order of the repeats.
 
-    Args:
-        values: The differences.
-        num_pairs: The number of compared pairs of settings; the error is divided by this number.
-        error: The probability that any of the intervals ever misses its true mean.
-        evidence: The evidence if it is already corrected for all pairs.
+    `error` is the probability that any of the intervals of all pairs ever misses its true mean; a given
+    `evidence` is already corrected for all pairs.
     """
     numbers = np.asarray(values, float)
     n, least = len(numbers), num_pairs / error

@@ -257,8 +257,6 @@ def in_rank(rivals: Sequence[tuple[Sequence[float], int, bool]]) -> tuple[list[i
 
     >>> in_rank([([0.5, 1.0], 1, False), ([0.9, math.nan], 1, False), ([0.7, 1.0], 2, False)])
     ([2, 0, 1], 2)
-    >>> in_rank([([0.9], 1, False), ([0.8], 3, False)]), in_rank([([0.9], 1, True), ([0.8], 2, False)])
-    (([1, 0], 1), ([1, 0], 1))
     """
     most = max((number for _, number, _ in rivals), default=0)
     tiers = [

@@ -30,11 +30,7 @@ def statuses_in_words(statuses: Iterable[str]) -> str:
 
 
 def percents(shares: Sequence[float]) -> list[str]:
-    """Write fractions in whole percent with the same sum as the fractions.
-
-    >>> percents([0.475, 0.166, 0.144, 0.092, 0.123]), percents([0.59, 0.33, 0.08, 0.0009])
-    (['48 %', '17 %', '14 %', '9 %', '12 %'], ['59 %', '33 %', '8 %', '0.09 %'])
-    """
+    """Write fractions in whole percent with the same sum as the fractions."""
     whole = [math.floor(100 * share) for share in shares]
     seen = [index for index, number in enumerate(whole) if number]
     missing = round(100 * math.fsum(shares[index] for index in seen)) - sum(whole)

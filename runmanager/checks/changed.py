@@ -111,9 +111,8 @@ def note_changes_by_runs(train: Callable[..., Any], before: Fingerprint) -> None
 class Source:
     """The statements of a file, a notebook or a function.
 
-    Attributes:
-        bindings: Name -> the statements that assign it, each with the item or attribute that it assigns, "" for
-            all and "*" for the texts in it, and with the reason if it differs at each start.
+    `bindings`: name -> the statements that assign it, each with the item or attribute that it assigns, "" for
+    all and "*" for the texts in it, and with the reason if it differs at each start.
     """
 
     def __init__(

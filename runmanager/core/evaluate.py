@@ -51,13 +51,7 @@ class _Means(NamedTuple):
 
 
 class Evaluation(_Means):
-    """The means over the samples of a loader.
-
-    Attributes:
-        loss: The mean loss, NaN without batches.
-        accuracy: The fraction of correct predictions; NaN if the targets are not classes.
-        metrics: The values of the metrics in `metrics=`, by name.
-    """
+    """The means over the samples of a loader."""
 
     metrics: Mapping[str, float]
 

@@ -85,12 +85,6 @@ class Manager:
         experiment: The experiment of the runs.
         context: The settings of the grid, or of the user.
         design: The goal and the x-axis to store with the experiment, None for those of the grid.
-
-    Attributes:
-        run_params: The current run.
-        run_count: The number of runs that this manager has begun.
-        run_data: One row per finished epoch of its runs.
-        outcome: The outcome of the last run, None before the first run and while a run is open.
     """
 
     def __init__(

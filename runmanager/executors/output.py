@@ -156,20 +156,14 @@ class _Output:
 
 @dataclass(eq=False)
 class _Stream:
-    """Standard output or standard error of Python during a run; as the stream before the run after its end.
-
-    Attributes:
-        before: The stream before the run.
-        beneath: The stream without the file, for lines of ours, which the run has not printed.
-        screen: The stream on which the user sees what the run prints.
-    """
+    """Standard output or standard error of Python during a run; as the stream before the run after its end."""
 
     output: _Output
     number: int  # of its descriptor
     before: Any
     real: Any
-    beneath: Any
-    screen: Any
+    beneath: Any  # without the file, for lines of ours
+    screen: Any  # where the user sees what the run prints
 
     def write(self, text: str) -> int:
         """Print a text."""

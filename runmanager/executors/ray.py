@@ -162,8 +162,7 @@ def connected(address: str | None) -> Iterator[None]:
     """Connect this process to the cluster at "auto" or host:port during a block.
 
     Ray's start and end change nothing else: neither variables, one of which makes `breakpoint()` look for a
-    cluster, nor signal handlers nor its logger. Ray has no public switch for what it prints about a dead node,
-    and for a cluster of this machine that others cannot reach.
+    cluster, nor signal handlers nor its logger.
     """
     import ray
     from ray._private import ray_constants, worker
@@ -177,6 +176,7 @@ def connected(address: str | None) -> Iterator[None]:
     is_main, logger = threading.current_thread() is threading.main_thread(), logging.getLogger("ray")
     handlers = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)} if is_main else {}
     before, level, is_cluster = dict(os.environ), logger.level, ray_constants.ENABLE_RAY_CLUSTER
+    # Ray has no public switch for what it prints about a dead node
     print_of_ray, worker.print_to_stdstream = worker.print_to_stdstream, lambda *_, **__: None
     logger.setLevel(logging.ERROR)
     ray_constants.ENABLE_RAY_CLUSTER = is_cluster and address is not None

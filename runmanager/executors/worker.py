@@ -72,18 +72,7 @@ def work(
     environment: Mapping[str, str],
     task: bytes,
 ) -> None:
-    """Execute the runs received through a connection until it is closed.
-
-    Args:
-        connection: Sends events as a `Message`; receives runs and answers of the parent.
-        output: Gets standard output and standard error.
-        faults: Gets the stacks of the threads, after a crash or on request.
-        device: The lane's device; ``cuda`` in a run stands for this device.
-        num_lanes: The number of lanes that share the cores.
-        start_method: The method by which loaders of runs start their processes, as in the parent.
-        environment: The environment variables of the parent.
-        task: From `serialize.dump`, like the runs.
-    """
+    """Execute the runs received through a connection until it is closed."""
     with suppress(_Stopped, EOFError, ConnectionError):
         _obey(faults)
         os.environ.clear()

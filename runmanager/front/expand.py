@@ -89,11 +89,7 @@ def expand(
 
 
 def leaves(config: Any, unexpanded: Collection[str] = (), prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the values in a configuration by their dotted names.
-
-    >>> dict(leaves({"opt": {"lr": 0.1, "betas": [0.9, 0.99]}, "labels": {0: "cat"}}))
-    {'opt.lr': 0.1, 'opt.betas': [0.9, 0.99], 'labels': {0: 'cat'}}
-    """
+    """Yield the values in a configuration by their dotted names."""
     for key, value in (mapping_of(config) or {}).items():
         name = f"{prefix}{key}" if isinstance(key, str) else key
         inner = None if name in unexpanded else mapping_of(value)
@@ -104,11 +100,7 @@ def leaves(config: Any, unexpanded: Collection[str] = (), prefix: str = "") -> I
 
 
 def replaced(config: Any, values: Mapping[str, Any]) -> Any:
-    """Return a configuration with some values replaced, by dotted name: in place if it is mutable.
-
-    >>> replaced({"opt": {"lr": 0.1, "name": "sgd"}}, {"opt.lr": 0.5})
-    {'opt': {'lr': 0.5, 'name': 'sgd'}}
-    """
+    """Return a configuration with some values replaced, by dotted name: in place if it is mutable."""
     if type(config).__module__ in OMEGACONF:
         omega = sys.modules["omegaconf"].OmegaConf
         omega.set_readonly(config, False)

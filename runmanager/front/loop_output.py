@@ -32,13 +32,7 @@ if TYPE_CHECKING:
 
 
 class LoopOutput(RunListener):
-    """Shows the lines and tables of a loop, writes its results.csv, and ends a run that is open at the exit.
-
-    Args:
-        manager: The manager, which has this listener.
-        goal: The user's goal.
-        show: False shows nothing.
-    """
+    """Shows the lines and tables of a loop, writes its results.csv, and ends a run that is open at the exit."""
 
     _folder: RunFolder  # of the last run
 
@@ -117,14 +111,7 @@ def epoch_line(
     width: int,
     goal: Goal | None = None,
 ) -> str:
-    """Write an epoch as one line that is cut at `width`; the goal's metric comes first, hyperparameters last.
-
-    >>> record = EpochRecord(2, {"loss": 0.25, "accuracy": 0.875, "epoch duration": 1.5, "run duration": 3.0})
-    >>> epoch_line(1, {"lr": 0.1, "device": "cpu"}, record, 10, 82)
-    'run 1 · epoch  2/10 · loss 0.2500 · accuracy 0.8750 ·  1.50 s · lr=0.1 device=cpu'
-    >>> epoch_line(1, {"lr": 0.1, "device": "cpu"}, record, None, 68)
-    'run 1 · epoch 2 · loss 0.2500 · accuracy 0.8750 ·  1.50 s · lr=0.1 …'
-    """
+    """Write an epoch as one line, cut at `width`; the goal's metric comes first, hyperparameters last."""
     epoch = f"epoch {record.epoch}"
     if num_epochs is not None:
         epoch = f"epoch {record.epoch:>{len(str(num_epochs))}}/{num_epochs}"

@@ -35,11 +35,7 @@ def num_samples(batch: Any, *, are_parts: bool = False) -> int:
 
 
 def piece_of(item: Any, size: int, piece: slice) -> Any:
-    """Cut samples from a batch of `size` samples, or from a part of such a batch: tensors, in any containers.
-
-    >>> piece_of({"x": torch.arange(4), "name": "a", "scale": 2}, 4, slice(1, 3))
-    {'x': tensor([1, 2]), 'name': 'a', 'scale': 2}
-    """
+    """Cut samples from a batch of `size` samples, or a part of such a batch: tensors, in any containers."""
     if isinstance(item, Mapping):
         return {name: piece_of(part, size, piece) for name, part in item.items()}
     shape = getattr(item, "shape", None)

@@ -24,12 +24,7 @@ class RecordedPasses:
     """The passes of batches (inputs, labels) of one shape, recorded once and then replayed.
 
     A replay executes no Python. So passes are recorded only if all modules are those of torch or torchvision,
-    and replayed only while no module, mode, setting or tensor's memory has changed.
-
-    Args:
-        network: The network.
-        loss: The loss.
-        optimizer: The optimizer, whose step stays eager.
+    and replayed only while no module, mode, setting or tensor's memory has changed. The optimizer stays eager.
     """
 
     def __init__(self, network: nn.Module, loss: Any, optimizer: Optimizer) -> None:

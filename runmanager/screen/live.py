@@ -44,10 +44,7 @@ _INDENT = "    "
 
 
 class GridProgress(Display):
-    """Shows the progress of a grid.
-
-    A dispatcher reports events in one thread; a second thread draws, and prints the lines of a live screen.
-    """
+    """Shows the progress of a grid: a dispatcher reports events in one thread, a second thread draws."""
 
     def __init__(self, name: str, *, show: bool = True) -> None:
         self._name, self.is_shown = name, show

@@ -19,15 +19,7 @@ _ORDER = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.
 
 
 def select(runs: "pd.DataFrame", where: Sequence[str]) -> "pd.DataFrame":
-    """Return the rows of a table that meet all comparisons, in their order.
-
-    >>> import pandas as pd
-    >>> statuses = ["failed", "failed", "hung"]
-    >>> runs = pd.DataFrame({"run": [1, 2, 3], "lr": [0.1, 0.01, 0.01], "status": statuses})
-    >>> select(runs, ["lr<0.1", "status=failed"])
-       run    lr  status
-    1    2  0.01  failed
-    """
+    """Return the rows of a table that meet all comparisons, in their order."""
     for condition in where:
         match = _COMPARISON.fullmatch(condition)
         if not match:

@@ -124,9 +124,6 @@ def columns(values: Mapping[str, Any], params: Mapping[str, Any]) -> dict[str, f
 
     Characters that are invalid in an identifier become ``_``. A name that is in use, for example by a
     hyperparameter, gets the suffix ``_logged``, so that no name stops a trainer.
-
-    >>> columns({"val/loss": 0.5, "lr-SGD": 0.1, "lr": 0.1, "epoch": 1, "text": "1e3"}, {"lr": 0.1})
-    {'val_loss': 0.5, 'lr_SGD': 0.1, 'lr_logged': 0.1, 'epoch_logged': 1.0}
     """
     taken = (RESERVED - {*_FILLED}) | params.keys()
     named: dict[str, float] = {}
