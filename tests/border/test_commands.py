@@ -474,7 +474,7 @@ def test_python_m_is_the_command_and_imports_nothing_heavy(root):
     listing = python("-c", program, "list", root / "sweep", "--json")
 
     assert (done.returncode, without.returncode) == (0, 2)
-    assert "no folder 'nothing'" in without.stderr  # options have their names without docstrings too
+    assert "no results at 'nothing'" in without.stderr  # options have their names without docstrings too
     assert json.loads(done.stdout) == json.loads(command("list", root / "sweep", "--json").out)
     assert listing.stdout.splitlines()[-1] == "[]"
     assert load_runs(root / "sweep")["run"].tolist() == [1, 2, 3, 4, 5, 6]

@@ -191,7 +191,7 @@ def test_the_time_to_read_a_journal_is_linear_in_its_size(folder):
     before = time.process_time()
     table, damaged = load(folder.parent)
 
-    assert time.process_time() - before < 5  # 10 s for 20 MiB, once
+    assert time.process_time() - before < 25  # linear: 7 s; quadratic: minutes
     assert (table["loss"].tolist(), damaged["attempt-1.jsonl"]) == (LOSSES, [*range(7, 17)])
 
 
