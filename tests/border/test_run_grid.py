@@ -382,8 +382,9 @@ def test_a_file_that_hides_a_module_of_torch_is_named(own_folder, name, guard, e
     hidden = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
     sentence = "a worker could not start: your file timeit.py hides a module of torch: give it another name"
-    assert hidden.stderr.splitlines()[-1].endswith(sentence)
-    assert len(hidden.stderr.splitlines()) < 20
+    lines = hidden.stderr.splitlines()
+    assert any(line.endswith(sentence) for line in lines)
+    assert len(lines) < 40  # the server of lanes may add its own traceback, of 18 lines
 
 
 def test_an_executor_may_hand_the_runs_on_to_another_one():

@@ -257,7 +257,7 @@ def test_parameters_stay_on_their_devices_and_are_counted_unless_they_are_not_ye
             pass
 
     assert [parameter.device.type for parameter in network.parameters()] == ["cpu", "cpu", "meta", "meta"]
-    assert load_runs(tmp_path)["parameters"].fillna(-1).tolist() == [27, -1]
+    assert load_runs(tmp_path)["parameters"].astype("Int64").fillna(-1).tolist() == [27, -1]
 
 
 def test_the_clocks_that_the_tutorial_shows_are_wall_times(manager):
