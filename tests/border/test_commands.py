@@ -12,7 +12,7 @@ import pytest
 from rich.filesize import decimal
 
 import runmanager
-from runmanager import RunManager, available_devices, load_runs, run_grid
+from runmanager import InvalidArgumentError, RunManager, available_devices, load_runs, run_grid
 from tests.border.experiments import QUIET, execute, flip, journals
 from tests.border.screens import command, terminal
 
@@ -230,6 +230,16 @@ def test_a_folder_that_does_not_exist_is_refused_in_one_line(tmp_path, words):
     assert (answer.code, answer.out) == (2, "")
     assert "missing" in answer.err
     assert answer.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("words", [["list"], ["best"], ["compare", "lr"], ["show"], ["report"], ["rm"]])
+def test_a_misspelt_folder_is_answered_with_the_folder_that_was_meant(root, words):
+    answer = command(*words, root / "swep")
+
+    assert answer.code == 2
+    assert f"did you mean '{root / 'sweep'}'?" in answer.words
+    with pytest.raises(InvalidArgumentError, match=f"did you mean '{root / 'sweep'}'"):
+        load_runs(root / "swep")
 
 
 def test_an_empty_folder_has_no_runs_and_is_no_error(tmp_path):

@@ -1,5 +1,6 @@
 """What load_results and load_runs say of the files on disk, whole, damaged or half copied."""
 
+import errno
 import itertools
 import json
 import math
@@ -248,6 +249,24 @@ def test_no_fact_costs_its_line(tmp_path, facts):
         warnings.simplefilter("error")
         assert load_runs(tmp_path)["status"].tolist() == ["diverged"]
         assert load_results(tmp_path)["epoch"].tolist() == [1, 2]
+
+
+def test_an_unreadable_experiment_hides_no_other(tmp_path, monkeypatch):
+    for name in ("a", "locked", "z"):
+        write(tmp_path, {"lr": 0.1}, experiment=name)
+
+    def refusing(call, prefix):
+        def refuse(path, *rest, **options):
+            if str(path).startswith(prefix):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+            return call(path, *rest, **options)
+
+        return refuse
+
+    # as without its permissions, which root does not need: what is in the folder is neither listed nor seen
+    monkeypatch.setattr(os, "scandir", refusing(os.scandir, f"{tmp_path}/locked"))
+    monkeypatch.setattr(os, "stat", refusing(os.stat, f"{tmp_path}/locked/"))
+    assert load_runs(tmp_path)["experiment"].tolist() == ["a", "z"]
 
 
 def train(run, manager):

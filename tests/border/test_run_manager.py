@@ -6,7 +6,9 @@ import math
 import os
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -770,6 +772,22 @@ def test_processes_and_threads_that_share_an_experiment_get_runs_of_their_own(ow
     assert (set(runs["status"]), set(runs["epochs"])) == ({"completed"}, {2})
     assert len(epochs) == 2 * len(values)
     assert runs.loc[runs["lr"].map(str) == "0.1", "attempts"].tolist() == [num_loops]
+
+
+def test_unnamed_experiments_that_begin_at_once_get_folders_of_their_own(tmp_path):
+    barrier = threading.Barrier(8)
+
+    def begin(number):
+        manager = RunManager(root=tmp_path, display=False, tensorboard=False)
+        barrier.wait()
+        with manager.run({"number": number}):
+            pass
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(begin, range(8)))
+
+    numbers = [load_runs(folder)["number"].tolist() for folder in tmp_path.iterdir()]
+    assert sorted(numbers) == [[number] for number in range(8)]
 
 
 def test_a_first_manager_draws_no_random_numbers():
