@@ -1,9 +1,11 @@
-"""What the tests at the border share: a folder of their own, and a Ray on this machine."""
+"""What the tests at the border share: a folder of their own, a manager, and a Ray on this machine."""
 
 import os
 from unittest import mock
 
 import pytest
+
+from tests.border.experiments import manager_in
 
 
 @pytest.fixture
@@ -11,6 +13,12 @@ def own_folder(tmp_path, monkeypatch):
     """Work in a folder in which nothing is."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+@pytest.fixture
+def manager(tmp_path):
+    """The manager of a loop of one's own in the experiment `exp`."""
+    return manager_in(tmp_path)
 
 
 @pytest.fixture(scope="module")

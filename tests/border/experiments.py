@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from runmanager import GridOutcome, SuccessiveHalving, run_grid
+from runmanager import GridOutcome, RunManager, SuccessiveHalving, run_grid
 
 QUIET: dict[str, Any] = {"executor": "inline", "tensorboard": False, "display": False}
 Scores = Callable[[Any], Mapping[str, Any]]
@@ -38,6 +38,11 @@ def execute(
     """Execute a grid in this process, without a display, with the same data whenever it is called."""
     train = scores if isinstance(scores, Scored) else Scored(scores, epochs)
     return run_grid(params, train, experiment=name, root=root, **{**QUIET, "data": "same", **options})
+
+
+def manager_in(root: Path, experiment: str = "exp", **options: Any) -> RunManager:
+    """Return the manager of a loop of one's own, without a display or event files."""
+    return RunManager(experiment, root, **{"display": False, "tensorboard": False, **options})
 
 
 def journals(folder: Path) -> Sequence[Path]:

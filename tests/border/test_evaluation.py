@@ -31,11 +31,6 @@ TRIPLES = [(INPUTS, INPUTS, LABELS)]
 RUN = {"lr": 0.1}
 
 
-@pytest.fixture
-def manager(tmp_path):
-    return RunManager("exp", tmp_path, display=False, tensorboard=False)
-
-
 def batches_of(size=4, **options):
     return DataLoader(TensorDataset(INPUTS, LABELS), batch_size=size, **options)
 

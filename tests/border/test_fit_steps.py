@@ -15,7 +15,8 @@ from torch.nn.utils.rnn import pack_sequence
 from torch.optim import SGD
 from torch.optim.lr_scheduler import ExponentialLR, LambdaLR, OneCycleLR, ReduceLROnPlateau
 
-from runmanager import InvalidArgumentError, RunManager, fit
+from runmanager import InvalidArgumentError, fit
+from tests.border.experiments import manager_in
 
 INPUTS = torch.linspace(-2, 2, 48 * 4).reshape(48, 4).sin()
 LABELS = (INPUTS.sum(dim=1) > 0).long()
@@ -29,15 +30,6 @@ class Named(NamedTuple):
 
     x: torch.Tensor
     y: Any
-
-
-def manager_in(root, name="exp", **options):
-    return RunManager(name, root, tensorboard=False, display=False, **options)
-
-
-@pytest.fixture
-def manager(tmp_path):
-    return manager_in(tmp_path)
 
 
 def make_network(norm=nn.Identity, dtype=torch.float32):

@@ -19,7 +19,6 @@ from runmanager import (
     ImageTensors,
     InvalidArgumentError,
     LifecycleError,
-    RunManager,
     RunsWarning,
     TensorBoard,
     TensorLoader,
@@ -30,6 +29,7 @@ from runmanager import (
 )
 from tests.border import reading
 from tests.border.events import scalars_of
+from tests.border.experiments import manager_in
 
 SAMPLES = torch.randn(22, 4, generator=torch.Generator().manual_seed(0))
 LABELS = torch.arange(22) % 3
@@ -94,10 +94,6 @@ def stateful(batch_size=4, **options):
 
 def shuffled(**options):
     return TensorLoader(ImageTensors(SAMPLES, LABELS), 4, **options)
-
-
-def manager_in(root, **options):
-    return RunManager("exp", root, **{"display": False, "tensorboard": False, **options})
 
 
 def train(root, stop=None, make=shuffled, *, every=1, num_epochs=3, before_loop=None):
@@ -355,6 +351,7 @@ def test_losses_that_wait_for_their_batch_and_one_that_is_not_finite_are_saved(t
                     manager.track_loss(samples.mean() / (number != 1 or not is_lost))
                     if number == stop:
                         raise KeyboardInterrupt
+        assert manager.outcome
         return load_results(root).drop(columns=DURATIONS, errors="ignore").to_csv(), manager.outcome.error
 
     whole = execute(tmp_path / "whole", None)

@@ -24,11 +24,6 @@ TOO_LONG = 65 * 2**20
 """Bytes; no line of a journal is so long."""
 
 
-@pytest.fixture
-def manager(tmp_path):
-    return RunManager("exp", tmp_path, display=False, tensorboard=False)
-
-
 def load(path, function=load_results):
     """Load a table; return it, and the damaged lines of each file as the warning names them."""
     with warnings.catch_warnings(record=True) as caught:

@@ -28,6 +28,7 @@ from runmanager import (
     run_grid,
 )
 from tests.border.events import scalars_of
+from tests.border.experiments import manager_in
 
 GRID = {"lr": [0.1], "seed": [1], "device": ["cpu"]}
 TIMES = ["epoch duration", "run duration"]
@@ -157,7 +158,7 @@ def test_an_interrupted_run_continues_as_if_nothing_had_happened(tmp_path, study
 @pytest.mark.parametrize("every", [0, 1])
 def test_a_resumed_run_whose_loaders_are_reloaded_is_marked(tmp_path, study, every):
     for stop in (Stopped(2), None):
-        manager = RunManager("exp", tmp_path, tensorboard=False, display=False)
+        manager = manager_in(tmp_path)
         with suppress(KeyboardInterrupt), manager.run({"lr": 0.1}):
             options = study.trainer_options(manager, max_epochs=3, reload_dataloaders_every_n_epochs=every)
             module, path = study.Classifier(0.1, stop=stop), study.checkpoint_path(manager)
@@ -250,7 +251,7 @@ def test_the_norm_of_gradients_is_that_before_lightning_clips_them(tmp_path, stu
 
 
 def test_several_loaders_have_columns_of_their_own_and_a_test_is_a_result(tmp_path, study):
-    L, manager = study.L, RunManager("exp", tmp_path, tensorboard=False, display=False)  # noqa: N806
+    L, manager = study.L, manager_in(tmp_path)  # noqa: N806
     from runmanager.trainers.lightning import trainer_options
 
     with manager.run({"lr": 0.1}):
@@ -287,7 +288,7 @@ def test_a_second_fit_in_one_run_is_refused(tmp_path, study):
     from runmanager.trainers.lightning import checkpoint_path, trainer_options
 
     def fit_twice():
-        manager = RunManager("exp", tmp_path, tensorboard=False, display=False)
+        manager = manager_in(tmp_path)
         with manager.run({"lr": 0.1}):
             path = checkpoint_path(manager)
             for number in (1, 2):
@@ -307,7 +308,7 @@ def test_a_stream_without_a_length_is_trained_on(tmp_path, study):
         def __iter__(self):
             return iter(study.loader().dataset)
 
-    manager = RunManager("exp", tmp_path, tensorboard=False, display=False)
+    manager = manager_in(tmp_path)
     with manager.run({"lr": 0.1}):
         trainer = study.L.Trainer(**trainer_options(manager, max_epochs=2))
         trainer.fit(study.Classifier(0.1), DataLoader(Stream(), 16))
@@ -318,7 +319,7 @@ def test_a_stream_without_a_length_is_trained_on(tmp_path, study):
 def test_a_callback_that_saves_nothing_takes_the_place_of_the_other(tmp_path, study):
     from runmanager.trainers.lightning import RunManagerCallback, trainer_options
 
-    manager = RunManager("exp", tmp_path, tensorboard=False, display=False)
+    manager = manager_in(tmp_path)
     with manager.run({"lr": 0.1}):
         callback = RunManagerCallback(manager, checkpoint=False)
         trainer = study.L.Trainer(**trainer_options(manager, max_epochs=2, callbacks=[callback]))

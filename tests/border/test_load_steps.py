@@ -28,6 +28,7 @@ from runmanager import (
 )
 from tests.border import reading
 from tests.border.events import events_of
+from tests.border.experiments import manager_in
 
 
 @pytest.fixture
@@ -139,11 +140,6 @@ def test_a_line_that_occurs_twice_gives_no_second_row(root):
 
 
 LOADER = [(torch.ones(2, 4), torch.tensor([0, 1]))] * 3
-
-
-@pytest.fixture
-def manager(tmp_path):
-    return RunManager("exp", tmp_path, tensorboard=False, display=False)
 
 
 def begin(manager, num_epochs=1, loader=LOADER):
@@ -272,7 +268,7 @@ def test_a_diverged_run_and_a_failed_one_keep_their_steps(manager, tmp_path):
 
 def interrupted(root, at, bonus=0.0):
     """Train three epochs, interrupted after a batch, unless it is 0."""
-    manager = RunManager("exp", root, tensorboard=False, display=False)
+    manager = manager_in(root)
     state = {"number": 0}
     with suppress(KeyboardInterrupt), manager.run({"lr": 0.1}, None, LOADER):
         for epoch in manager.epochs(3, checkpoint={"state": state}):
@@ -317,7 +313,7 @@ def test_an_epoch_that_the_checkpoint_alone_has_keeps_its_steps(tmp_path, num_ep
 
 def test_a_run_that_starts_over_has_the_steps_of_its_last_attempt_alone(tmp_path):
     for values in ([1, 2, 3], [4, 5, 6], []):
-        manager = RunManager("exp", tmp_path, tensorboard=False, display=False)
+        manager = manager_in(tmp_path)
         for number, _ in enumerate(begin(manager)):
             manager.log(dict.fromkeys(["score"] * bool(values), values[number] if values else 0))
         assert [*load_steps(tmp_path).get("score", [])] == values
@@ -325,7 +321,7 @@ def test_a_run_that_starts_over_has_the_steps_of_its_last_attempt_alone(tmp_path
 
 def test_a_file_of_steps_whose_journal_is_gone_is_in_nobodys_way(tmp_path):
     for factor in (1, 10):
-        manager = RunManager("exp", tmp_path, tensorboard=False, display=False)
+        manager = manager_in(tmp_path)
         for number in begin(manager):
             manager.log(score=factor * number)
         if factor == 1:
@@ -358,7 +354,7 @@ def test_logging_draws_no_random_number_and_changes_no_result(tmp_path):
         torch.manual_seed(0)
         network: Any = nn.Sequential(nn.Linear(4, 2), nn.Dropout(0.5))
         losses = []
-        manager = RunManager("exp", tmp_path, tensorboard=False, display=False)
+        manager = manager_in(tmp_path)
         for _ in begin(manager, 2):
             loss = network(LOADER[0][0]).square().mean()
             loss.backward()

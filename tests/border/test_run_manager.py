@@ -36,6 +36,7 @@ from runmanager import (
     load_runs,
 )
 from tests.border import reading
+from tests.border.experiments import manager_in
 from tests.border.screens import terminal
 
 HOME = Path(__file__).parents[2]
@@ -43,15 +44,6 @@ HOME = Path(__file__).parents[2]
 INPUTS = torch.randn(10, 4, generator=torch.Generator().manual_seed(0))
 LABELS = torch.arange(10) % 3
 RUN = {"lr": 0.1}
-
-
-def manager_in(folder, **options):
-    return RunManager("exp", folder, **{"display": False, "tensorboard": False, **options})
-
-
-@pytest.fixture
-def manager(tmp_path):
-    return manager_in(tmp_path)
 
 
 def batches_of(size=4, **options):

@@ -15,7 +15,6 @@ from torch import nn
 from runmanager import (
     CheckpointError,
     InvalidArgumentError,
-    RunManager,
     StorageError,
     best,
     load_results,
@@ -23,13 +22,9 @@ from runmanager import (
     load_runs,
     show,
 )
+from tests.border.experiments import manager_in
 
 LOADER = [(torch.randn(6, 4, generator=torch.Generator().manual_seed(0)), torch.arange(6) % 3)]
-
-
-@pytest.fixture
-def manager(tmp_path):
-    return RunManager("exp", tmp_path, tensorboard=False, display=False)
 
 
 def train(manager, network=None, lr=0.1, after=lambda: None, **options):
@@ -94,7 +89,7 @@ def test_a_run_that_was_interrupted_before_it_ended_has_it_in_the_end(manager, t
 
     with pytest.raises(KeyboardInterrupt):
         train(manager, after=interrupt, checkpoint={"state": {}})
-    again = RunManager("exp", tmp_path, tensorboard=False, display=False)
+    again = manager_in(tmp_path)
     train(again, after=lambda: again.summary(score=2), checkpoint={"state": {}})
 
     runs = load_runs(tmp_path)
@@ -159,7 +154,7 @@ def test_an_artifact_is_kept_over_a_resume_and_belongs_to_its_run(manager, tmp_p
 
     with pytest.raises(KeyboardInterrupt):
         train(manager, after=interrupt, checkpoint={"state": {}})
-    again = RunManager("exp", tmp_path, tensorboard=False, display=False)
+    again = manager_in(tmp_path)
     train(again, checkpoint={"state": {}})
     assert again.folder
     kept = (again.folder / "artifacts" / "notes.txt").read_text()
