@@ -1,4 +1,4 @@
-"""What the tests at the border share: a folder of their own, a manager, and a Ray on this machine."""
+"""What the tests at the border share: a folder of their own, a manager, a browser and a Ray on this machine."""
 
 import os
 from unittest import mock
@@ -29,3 +29,37 @@ def local_ray():
         ray.init("local", include_dashboard=False, logging_level="ERROR", log_to_driver=False)
         yield
         ray.shutdown()
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """A browser without a window."""
+    from tests.browser import CHROMIUM, OPTIONS, playwright
+
+    if playwright is None or CHROMIUM is None:
+        pytest.skip("needs playwright and chromium")
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=OPTIONS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def open_page(browser, report):
+    """Open the page of a module's report: nothing goes wrong, and nothing but the file is asked for."""
+    pages, problems, requests = [], [], set()
+
+    def opened(address="", **options):
+        page = browser.new_page(**{"viewport": {"width": 1440, "height": 900}, **options})
+        page.on("console", lambda message: problems.append(message.text))
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.on("request", lambda request: requests.add(request.url.partition("#")[0]))
+        page.goto(report.as_uri() + address)
+        pages.append(page)
+        return page
+
+    yield opened
+    for page in pages:
+        page.close()
+    assert problems == []
+    assert requests == {report.as_uri()}

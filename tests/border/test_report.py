@@ -23,7 +23,7 @@ from runmanager import (
 )
 from tests.border.experiments import QUIET, Scored, execute, flip, halving
 from tests.border.pages import parse, text_of
-from tests.browser import CHROMIUM, OPTIONS, playwright, wait_until
+from tests.browser import wait_until
 
 GRID = {"lr": [0.1, 0.01], "optimizer": ["adam", "sgd"], "seed": range(3), "clip": [1.0]}
 EVIL = "<script>alert(1)</script>"
@@ -379,34 +379,6 @@ def test_report_true_keeps_a_page_up_to_date_while_the_grid_runs(tmp_path):
 # In a browser, by roles and names as a reader has them
 
 
-@pytest.fixture(scope="module")
-def browser():
-    if playwright is None or CHROMIUM is None:
-        pytest.skip("needs playwright and chromium")
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=OPTIONS)
-        yield browser
-        browser.close()
-
-
-@pytest.fixture
-def open_page(browser, report):
-    pages, problems = [], []
-
-    def open_page(address="", width=1280):
-        page = browser.new_page(viewport={"width": width, "height": 900})
-        page.on("console", lambda message: problems.append(message.text))
-        page.on("pageerror", lambda error: problems.append(str(error)))
-        page.goto(report.as_uri() + address)
-        pages.append(page)
-        return page
-
-    yield open_page
-    for page in pages:
-        page.close()
-    assert problems == []
-
-
 def runs_in(page):
     table = page.get_by_role("table").filter(has=page.get_by_role("columnheader", name="status"))
     return {row.split()[1] for row in table.first.locator("tbody tr").all_inner_texts() if row.strip()}
@@ -451,7 +423,7 @@ def test_a_heading_sorts_and_a_button_shows_all_columns(open_page):
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [1280, 390])
 def test_nothing_is_wider_than_the_screen_of_a_computer_or_a_phone(open_page, width):
-    page = open_page(width=width)
+    page = open_page(viewport={"width": width, "height": 900})
 
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 

@@ -7,7 +7,7 @@ import pytest
 
 from runmanager import RunBuilder, write_report
 from tests.border.experiments import execute
-from tests.browser import CHROMIUM, NEEDS_CHROMIUM, OPTIONS, playwright, wait_until
+from tests.browser import NEEDS_CHROMIUM, wait_until
 
 pytestmark = NEEDS_CHROMIUM
 AXES = {"lr": (0.1, 0.01, 0.001), "optimizer": ("adam", "sgd"), "seed": range(3), "clip": (None, 0.5)}
@@ -39,33 +39,6 @@ def report(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
     execute(folder, AXES, scores, epochs=EPOCHS)
     return write_report(folder / "e", folder / "report.html")
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with playwright.sync_playwright() as driver:
-        yield driver.chromium.launch(executable_path=CHROMIUM, args=OPTIONS)
-
-
-@pytest.fixture
-def open_page(browser, report):
-    """Open the page: nothing goes wrong, and nothing but the file is asked for."""
-    pages, problems, requests = [], [], set()
-
-    def opened(address="", **options):
-        page = browser.new_page(**{"viewport": {"width": 1440, "height": 900}, **options})
-        page.on("console", lambda message: problems.append(message.text))
-        page.on("pageerror", lambda error: problems.append(str(error)))
-        page.on("request", lambda request: requests.add(request.url.partition("#")[0]))
-        page.goto(report.as_uri() + address)
-        pages.append(page)
-        return page
-
-    yield opened
-    for page in pages:
-        page.close()
-    assert problems == []
-    assert requests == {report.as_uri()}
 
 
 @pytest.fixture
