@@ -1,6 +1,6 @@
 """Experiments to ask about, written by `run_grid` as a user's program does."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,18 +43,6 @@ def execute(
 def manager_in(root: Path, experiment: str = "exp", **options: Any) -> RunManager:
     """Return the manager of a loop of one's own, without a display or event files."""
     return RunManager(experiment, root, **{"display": False, "tensorboard": False, **options})
-
-
-def journals(folder: Path) -> Sequence[Path]:
-    """Find the journals of a run."""
-    return sorted(folder.glob("attempt-*[0-9].jsonl"))
-
-
-def flip(path: Path, position: float = 0.5) -> None:
-    """Flip a bit of a file."""
-    content = bytearray(path.read_bytes())
-    content[int(position * len(content))] ^= 1
-    path.write_bytes(content)
 
 
 def halving(metric: str | None = None, **options: Any) -> SuccessiveHalving:

@@ -13,7 +13,8 @@ from rich.filesize import decimal
 
 import runmanager
 from runmanager import InvalidArgumentError, RunManager, available_devices, load_runs, run_grid
-from tests.border.experiments import QUIET, execute, flip, journals
+from tests.border.experiments import QUIET, execute
+from tests.border.reading import flip, journals
 from tests.border.screens import command, terminal
 
 GRID = {"lr": [0.1, 0.01, 0.001], "width": [16, 64], "device": ["cpu"]}

@@ -21,8 +21,9 @@ from runmanager import (
     run_grid,
     write_report,
 )
-from tests.border.experiments import QUIET, Scored, execute, flip, halving
+from tests.border.experiments import QUIET, Scored, execute, halving
 from tests.border.pages import parse, text_of
+from tests.border.reading import flip
 from tests.browser import wait_until
 
 GRID = {"lr": [0.1, 0.01], "optimizer": ["adam", "sgd"], "seed": range(3), "clip": [1.0]}
