@@ -23,5 +23,7 @@ def name_hidden_module(error: Exception) -> None:
         paths += [frame.f_code.co_filename for frame in frames[names.index("torch") :]]
         paths += [getattr(sys.modules.get(name), "__file__", "<none>") for name in sys.stdlib_module_names]
     for path in filter(is_users_file, paths):
-        fact = f"a worker could not start: your file {for_people(Path(path))} hides a module of torch"
-        raise MissingExtraError(f"{fact}: give it another name") from None
+        raise MissingExtraError(
+            f"a worker could not start: your file {for_people(Path(path))} hides a module of torch: give it "
+            "another name"
+        ) from None

@@ -15,6 +15,7 @@ from typing import Any
 import cloudpickle
 
 from runmanager.errors import GridError, RunManagerError, first_line
+from runmanager.executors.hidden import name_hidden_module
 
 _CACHED = type(functools.cache(first_line))
 
@@ -47,7 +48,11 @@ def dump_error(error: BaseException) -> bytes:
 
 def load_dumped(sent: bytes) -> Any:
     """Load a task from `dump`."""
-    return cloudpickle.loads(sent)
+    try:
+        return cloudpickle.loads(sent)
+    except Exception as error:
+        name_hidden_module(error)
+        raise
 
 
 def send_to_children_by_value() -> None:

@@ -24,7 +24,6 @@ from runmanager.core.contracts import Task
 from runmanager.core.outcome import BatchProgress, EpochRecord, Outcome, Question
 from runmanager.errors import GridError, first_line
 from runmanager.executors import serialize
-from runmanager.executors.hidden import name_hidden_module
 from runmanager.executors.signals import SIGNALS, leave_loaders
 
 _COLLECT_AFTER_S = 1.0  # no garbage collection after shorter runs: it takes as long as a small run
@@ -82,11 +81,7 @@ def work(
         _redirect(output)
         send: Callable[[Message], None] = connection.send
         try:
-            try:
-                execute: Task = serialize.load_dumped(task)
-            except Exception as error:
-                name_hidden_module(error)
-                raise
+            execute: Task = serialize.load_dumped(task)
         except Exception as error:  # noqa: BLE001 - whatever a module does when it is imported
             rule = f"train() cannot be loaded by a worker process: {type(error).__name__}: {error}"
             send(Raised(serialize.dump_error(GridError([rule]))))
