@@ -23,7 +23,7 @@ from runmanager.core.metrics import How
 from runmanager.core.outcome import EpochRecord, News, Outcome, Status
 from runmanager.core.run import Run, device_of, id_of
 from runmanager.core.task import RunTask, arguments_of
-from runmanager.core.values import key_of
+from runmanager.core.values import identity
 from runmanager.core.wording import counted
 from runmanager.devices import ranks
 from runmanager.devices.torch_devices import free_memory, undisturbed_random
@@ -88,11 +88,10 @@ def try_settings(loop: Loop, task: CheckTask) -> tuple[list[tuple[Run, Outcome]]
 
 def settings_of(runs: Sequence[Run], repeats: Sequence[str]) -> list[Run]:
     """Return one run of each setting."""
-    settings: dict[Any, Run] = {}
+    settings: dict[str, Run] = {}
     for run in runs:
-        values = run._asdict().items()
-        setting = frozenset((name, key_of(value)) for name, value in values if name not in repeats)
-        settings.setdefault(setting, run)
+        setting = {name: value for name, value in run._asdict().items() if name not in repeats}
+        settings.setdefault(identity(setting), run)
     return [*settings.values()]
 
 
@@ -155,8 +154,8 @@ class ShortEpoch(OpenEpoch):
 
     def _count(self, *names: str) -> None:
         self._tracked.update(names)
-        is_left = self.most_steps and not self.counts_batches
-        if is_left and max(self._tracked.values(), default=0) > self.num_steps:
+        is_over = max(self._tracked.values(), default=0) > self.num_steps
+        if is_over and self.most_steps and not self.counts_batches:
             raise LeaveTrain
 
 
