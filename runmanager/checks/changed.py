@@ -172,7 +172,8 @@ class Source:
                 is_imported = name in self.values and (name, "") not in _assigned(first)
                 if part and name != "print":
                     is_effect |= is_imported or isinstance(first, (*_DEFINITIONS, ast.Expr))
-            outline += [node] if is_effect else []
+            if is_effect:
+                outline.append(node)
         return outline
 
 
@@ -233,7 +234,7 @@ class Reached:
         self._alive.append(value)
         (root, source), self.blind = home or ("", _NOWHERE), set()
         fresh, items = source.fresh(root), {} if self.is_data else _items(value)
-        items = self._lasting(type(value), items) if items else items
+        items = self._lasting(type(value), items)
         is_partly = bool(self.blind)
         if not items or "" in fresh:
             items = {"": value}
@@ -391,7 +392,8 @@ class Reached:
         left_out = {
             name for name in fresh if name in items and not (self.is_data and hasattr(items[name], "nbytes"))
         }
-        self.blind |= {_CLOCKS} if left_out else set()
+        if left_out:
+            self.blind.add(_CLOCKS)
         left_out |= {"__doc__", "__annotations__"}  # of a function that an object wraps
         return {name: item for name, item in items.items() if name not in left_out}
 
