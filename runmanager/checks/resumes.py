@@ -170,8 +170,8 @@ def execute_observed(
     torch.manual_seed(seed)
     random.seed(seed)
     np.random.seed(seed)  # noqa: NPY002 - the users' state
-    ObservedEpoch.observer, problem = Observer(trace, kill_at), ""
-    observer = ObservedEpoch.observer
+    observer = ObservedEpoch.observer = Observer(trace, kill_at)
+    problem = ""
     try:
         task, run = serialize.load_dumped(sent)
         outcome = shortened(task, folder, observer)(run, lambda _: None)
@@ -243,16 +243,16 @@ class Observer(ShortRun):
         }
         contents: list[tuple[str, Any]] = []
         for name, value in _variables().items():
-            kind_of_value = type(value)
-            if kind_of_value.__module__.startswith("runmanager."):
+            if type(value).__module__.startswith("runmanager."):
                 continue
             with suppress(Exception):  # the object's own methods raise whatever they like
-                attributes = getattr(value, "__dict__", {}) if is_of_user(kind_of_value) else {}
+                attributes = getattr(value, "__dict__", {}) if is_of_user(type(value)) else {}
                 # a loader saves its own state
                 if hasattr(value, "state_dict") and not hasattr(value, "dataset"):
-                    contents.append((name, value.state_dict()))
+                    state = value.state_dict()
+                    contents.append((name, state))
                     if kind == "end" and id(value) not in with_state:
-                        compared[f"state of {name}"] = contents[-1][1]
+                        compared[f"state of {name}"] = state
                 elif not attributes:
                     contents.append((name, value))
                 contents += [(f"{name}.{key}", item) for key, item in attributes.items()]

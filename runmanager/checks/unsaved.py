@@ -47,7 +47,7 @@ class Unsaved:
 
     def reason(self, *, is_inside: bool) -> str:
         """Return the reason why a run that is resumed now may differ, "" if there is none."""
-        now, sentences = self._states(), [self._by_workers]
+        now, sentence = self._states(), ""
         names = [
             key[0].rpartition("__.")[2]  # without the method that reaches it
             for key, state in self._before.items()
@@ -56,8 +56,8 @@ class Unsaved:
         if names:
             step = "set this in each epoch, as by generator.manual_seed(epoch), or add an object that has it"
             rule = f"checkpoint= does not save {listed(names)}, which the loop changes: {step}"
-            sentences = [f"{rule}, with state_dict() and load_state_dict()", *sentences]
-        return "; ".join(filter(None, sentences))
+            sentence = f"{rule}, with state_dict() and load_state_dict()"
+        return "; ".join(filter(None, (sentence, self._by_workers)))
 
     def _reached(self, variables: Iterable[tuple[str, Any]], saved: Iterable[Any]) -> Iterator[tuple[str, Any]]:
         """Yield generators, iterators, and what may have numbers of a loader, with their names."""
