@@ -15,6 +15,6 @@ def unread_axes(train: Callable[..., object], source: str, axes: Iterable[str]) 
     run, words = next(iter(signature(train).parameters), "run"), {*re.findall(r"\w+", source)}
     unread = [name for name in axes if name.partition(".")[0] not in words]
     is_passed_on = re.search(rf"\b{run}\b", re.sub(_READS.format(run), "", source))
-    if not source.strip() or not unread or is_passed_on:
-        return ""
-    return f"train never reads {listed(map(repr, unread))}: read run.{unread[0]}, or leave it out"
+    if unread and source.strip() and not is_passed_on:
+        return f"train never reads {listed(map(repr, unread))}: read run.{unread[0]}, or leave it out"
+    return ""
