@@ -65,8 +65,9 @@ def expand(
     combinations = axes if is_sample else RunBuilder.get_runs(axes, max_runs=max_runs)
     problems = Problems()
     names = dict.fromkeys(name for run in combinations for name in run._fields if name != "device")
+    fields = dict(leaves(outline, names))
     for name in names:
-        if name not in dict(leaves(outline, names)):
+        if name not in fields:
             hint = did_you_mean(name, dict(leaves(outline)), "it has")
             problems.append(f"the configuration has no field {name!r}; {hint}")
     problems.raise_if_any()
