@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -13,6 +13,7 @@ from runmanager.answers.answers import Answers, answers_of
 from runmanager.answers.failures import failures
 from runmanager.answers.sentences import counts_of, left_to_execute
 from runmanager.answers.show import settings_view
+from runmanager.answers.time_spent import time_spent
 from runmanager.core.files import for_people
 from runmanager.core.outcome import Status
 from runmanager.core.wording import counted, printable
@@ -50,17 +51,20 @@ class Conclusion:
 
 def conclude(
     runs: pd.DataFrame,
+    all_runs: pd.DataFrame,
     folder: Path,
     *,
-    is_over: bool = True,
-    has_events: bool = True,
-    more: int = 0,
-    time: str | None = None,
-    all_runs: pd.DataFrame | None = None,
-    num_changed: int = 0,
-    page: Path | None = None,
+    is_over: bool,
+    has_events: bool,
+    more: int,
+    num_changed: int,
+    page: Path | None,
+    times: tuple[Any, ...] = (),
 ) -> Conclusion:
-    """Draw the conclusion from the runs of a grid; `page` is the page that was written."""
+    """Draw the conclusion from the runs of a grid, and all of the experiment.
+
+    `page` is the page that was written; `times` are the arguments of `time_spent`, if a run was executed.
+    """
     left = runs["status"].isin([Status.INTERRUPTED, *([] if is_over else [Status.PENDING])])
     number, problems = int(left.sum()) + more, _failed(runs, folder)
     if number:
@@ -73,12 +77,11 @@ def conclude(
         text = f"The tables keep the earlier results of {counted(num_changed, 'run')} until the first new epoch"
         step = "if the change is undone, completed runs are not executed again"
         problems.append(Sentence("–", text, [step]))  # noqa: RUF001
-    answers = answers_of(runs if all_runs is None else all_runs, is_over=number == 0)
+    answers = answers_of(all_runs, is_over=number == 0)
     facts = [("matters", sentence) for sentence in dict.fromkeys(answers.matters_sentences)]
-    if time is None:
-        seconds = runs["run duration"].sum()
-        time = f"its runs took {duration(seconds)} before" if seconds else "no run was executed"
-    facts.append(("time", time))
+    seconds = runs["run duration"].sum()
+    before = f"its runs took {duration(seconds)} before" if seconds else "no run was executed"
+    facts.append(("time", time_spent(*times) if times else before))
     steps: list[tuple[str, str, str]] = []
     if page:
         facts.append(("page", for_people(page).as_posix()))

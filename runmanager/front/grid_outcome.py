@@ -46,7 +46,7 @@ class GridOutcome:
     _states: Sequence[RunResult]
     _design: Design
     _others: Sequence[RunResult]  # the states of the experiment's other runs
-    _end: Mapping[str, Any] | None  # arguments of `conclude`, and times; None without a conclusion
+    _end: Mapping[str, Any] | None  # arguments of `conclude`; None without a conclusion
 
     @property
     def folder(self) -> Path:
@@ -73,18 +73,14 @@ class GridOutcome:
         if self._end is None:
             return None
         from runmanager.answers.conclusion import conclude
-        from runmanager.answers.time_spent import time_spent
         from runmanager.screen.panel import Panel
         from runmanager.tables.columns import runs_table
 
-        all_runs = None
+        all_runs = self.runs
         if self._others:
             states = sorted([*self._others, *self._states], key=lambda state: state.folder.number)
             all_runs = runs_table({self._path.name: states}, self._design)
-        end = dict(self._end)
-        times = end.pop("times")  # arguments of `time_spent`, if a run was executed
-        time = time_spent(*times) if times else None
-        return Panel(conclude(self.runs, self.folder, time=time, all_runs=all_runs, **end))
+        return Panel(conclude(self.runs, all_runs, self.folder, **self._end))
 
     def __repr__(self) -> str:
         counts = statuses_in_words(outcome.status for _, outcome in self.outcomes) or "no runs"

@@ -399,7 +399,7 @@ def outcome_of(loop: Loop, exit_code: int, **facts: Any) -> GridOutcome:
             experiment.forget(left_out)
     end: dict[str, Any] | None = None
     if facts:
-        end = facts | {"is_over": loop.is_over, "more": loop.num_more, "times": ()}
+        end = facts | {"is_over": loop.is_over, "more": loop.num_more}
         # changed runs without an epoch since the change: tables have their earlier epochs
         changed = [planned for id_, planned in loop.runs.items() if not loop.states[id_].epochs]
         end["num_changed"] = sum(bool(planned.folder.since and planned.before.epochs) for planned in changed)
