@@ -75,7 +75,7 @@ def assert_not_worse(
 
     params = {"device": ["cpu"]} if params is None else params
     if _AXIS in params:
-        raise GridError([f"{_AXIS!r} is the axis of new and baseline: give that of params= another name"])
+        raise GridError(f"{_AXIS!r} is the axis of new and baseline: give that of params= another name")
 
     def train(run: Run, manager: "RunManager") -> None:
         chosen = new if run.variant == _NEW else baseline

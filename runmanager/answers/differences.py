@@ -35,7 +35,7 @@ def diff(first: Path, second: Path) -> list[Row]:
         experiments = [(name, runs) for name, runs in read if runs]
         if len(experiments) != 1:
             names = listed(name for name, _ in experiments)
-            raise InvalidArgumentError([f"give an experiment or a run; experiments under {path}: {names}"])
+            raise InvalidArgumentError(f"give an experiment or a run; experiments under {path}: {names}")
         sides += experiments
     warn_of(list(dict.fromkeys(damaged)), [first, second])
     return diff_of(*sides)

@@ -73,7 +73,7 @@ def importances(
     try:
         import optuna
     except ImportError as error:
-        raise MissingExtraError(["importances needs optuna: pip install 'torch-runmanager[optuna]'"]) from error
+        raise MissingExtraError("importances needs optuna: pip install 'torch-runmanager[optuna]'") from error
     check_table(runs, needs_axes=True)
     ranking = ranking_of(runs, goal, repeats)
     rated = sorted(ranking.settings, key=lambda setting: setting.rows[0])

@@ -377,7 +377,7 @@ def goals_of(runs: pd.DataFrame, goal: str | Sequence[str] | None = None) -> lis
         goals = own_goals(runs)
         if not goals:
             rule = "no run has an accuracy or a loss"
-            raise InvalidArgumentError([f"{rule}: name the metric, as goal='max:f1' (--goal max:f1)"])
+            raise InvalidArgumentError(f"{rule}: name the metric, as goal='max:f1' (--goal max:f1)")
     else:
         for each in goal if isinstance(goal, list | tuple) else [goal]:
             with problems.collecting():
@@ -423,14 +423,14 @@ def own_goals(runs: pd.DataFrame) -> list[Goal]:
     if len({each[0] for each in goals.values()}) > 1:
         texts = printable(", ".join(f"{name} has {each[0]}" for name, each in goals.items()))
         rule = f"these experiments have different goals ({texts})"
-        raise InvalidArgumentError([f"{rule}: give one of them, as goal='min:loss' (--goal min:loss)"])
+        raise InvalidArgumentError(f"{rule}: give one of them, as goal='min:loss' (--goal min:loss)")
     goal, *further = next(iter(goals.values()))
     if goal.metric not in runs:
         if not names:
             return []
         hint = did_you_mean(goal.metric, names)
         again = "to correct it, start the grid with another goal=, which executes nothing again"
-        raise InvalidArgumentError([f"the goal is {str(goal)!r}, but no run has that metric; {hint} ({again})"])
+        raise InvalidArgumentError(f"the goal is {str(goal)!r}, but no run has that metric; {hint} ({again})")
     if any(each[1:] != further for each in goals.values()):
         further = []
     return [_kept(runs, each) for each in (goal, *(each for each in further if each.metric in names))]
@@ -544,7 +544,7 @@ def pareto(
     goals = list(map(str, own_goals(runs))) if goal is None else goal
     if isinstance(goals, str) or len(goals) < 2:  # noqa: PLR2004
         rule = "a Pareto front has two goals or more"
-        raise InvalidArgumentError([f"{rule}, got {goals!r}: write goal=['accuracy', 'min:loss']"])
+        raise InvalidArgumentError(f"{rule}, got {goals!r}: write goal=['accuracy', 'min:loss']")
     ranking = ranking_of(runs, goals, repeats)
     text = f"no other is better in all of {', '.join(map(str, ranking.goals))}"
     return with_sentence(rows_of(runs, ranking, ranking.front), text, ranking.assumption)

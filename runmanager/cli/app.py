@@ -74,7 +74,7 @@ def tensorboard_command(
     from runmanager.tensorboard.server import LOCALHOST, page_of, start
 
     if port is not None and not 0 <= port <= _LAST_PORT:
-        raise InvalidArgumentError([f"--port is a number from 0 to {_LAST_PORT}, got {port}"])
+        raise InvalidArgumentError(f"--port is a number from 0 to {_LAST_PORT}, got {port}")
     try:
         page = page_of(root, experiment)
         address = start(page.logdir, port, None if bind_all else LOCALHOST)

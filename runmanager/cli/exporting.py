@@ -102,7 +102,7 @@ def export_command(
 
     paths = [*filter(None, (csv, json, parquet))]
     if not (paths or mlflow or wandb):
-        raise InvalidArgumentError(["nothing to export to: give --csv, --json, --parquet, --mlflow or --wandb"])
+        raise InvalidArgumentError("nothing to export to: give --csv, --json, --parquet, --mlflow or --wandb")
     if paths:
         table, what = (load_results(folder), "epoch") if epochs else (load_runs(folder), "run")
         if table.empty:

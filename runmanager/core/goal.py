@@ -64,11 +64,11 @@ def parse_goal(value: object, argument: str = "goal") -> Goal:
     direction, metric = (part.strip() for part in (text if ":" in text else f"best:{text}").split(":", 1))
     if direction not in ("max", "min", "best") or not metric:
         rule = f"{argument} must be 'max:<metric>', 'min:<metric>', or a metric as 'test_accuracy'"
-        raise InvalidArgumentError([f"{rule}, got {value!r}"])
+        raise InvalidArgumentError(f"{rule}, got {value!r}")
     is_larger = is_larger_better(metric) if direction == "best" else direction == "max"
     if is_larger is None:
         rule = f"whether large values of {metric!r} are good is not known"
-        raise InvalidArgumentError([f"{rule}: write {argument}='max:{metric}' or {argument}='min:{metric}'"])
+        raise InvalidArgumentError(f"{rule}: write {argument}='max:{metric}' or {argument}='min:{metric}'")
     return Goal(metric, 1 if is_larger else -1)
 
 
@@ -138,7 +138,7 @@ def check_x_axis(x_axis: object, hyperparameters: Iterable[str] = ()) -> str:
     if isinstance(x_axis, str) and x_axis.isidentifier() and x_axis not in reserved:
         return x_axis
     rule = "x_axis must be 'epoch', 'steps', 'samples' or a metric that is tracked, as 'env_steps'"
-    raise InvalidArgumentError([f"{rule}, got {x_axis!r:.60}"])
+    raise InvalidArgumentError(f"{rule}, got {x_axis!r:.60}")
 
 
 def x_column(x_axis: str | None) -> str:

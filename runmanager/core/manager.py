@@ -940,7 +940,7 @@ class Manager:
         """Move a network to the run's device, and return it; without a device, it is the network's."""
         if network is not None and not callable(getattr(network, "parameters", None)):
             rule = f"network must be a torch.nn.Module, got {type(network).__name__}"
-            raise InvalidArgumentError([f"{rule}: write manager.run(run, network, loader)"])
+            raise InvalidArgumentError(f"{rule}: write manager.run(run, network, loader)")
         devices = torch_devices.devices_of(network)
         of_network = next(iter(devices)) if len(devices) == 1 else "cpu"
         device = ranks.device_of_rank(params.get("device", of_network))
@@ -960,7 +960,7 @@ class Manager:
             goal = self._experiment.design.goal
         if patience is not None and goal is None:
             example = "keep='best:validation_loss', or give the experiment a goal: goal='min:validation_loss'"
-            raise InvalidArgumentError([f"patience={patience} without a metric to watch: write {example}"])
+            raise InvalidArgumentError(f"patience={patience} without a metric to watch: write {example}")
         return EarlyStop(options, goal)
 
     @contextmanager

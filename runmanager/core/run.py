@@ -131,7 +131,7 @@ def params_of(run: Any) -> Mapping[str, Any]:
     """Return the hyperparameters of a run, which may be any namedtuple or a mapping."""
     params: Any = run._asdict() if hasattr(run, "_asdict") else run
     if not isinstance(params, Mapping):
-        raise GridError([f"a run is a namedtuple or a mapping of hyperparameters, got {run!r}"])
+        raise GridError(f"a run is a namedtuple or a mapping of hyperparameters, got {run!r}")
     return params
 
 

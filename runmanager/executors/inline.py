@@ -39,7 +39,7 @@ class InlineExecutor(Executor):
         unused = [f"{name}={value!r}" for name, (value, default) in arguments if value != default]
         if unused:
             rule = "the executor 'inline' executes one run after the other in this process"
-            raise InvalidArgumentError([f"{rule}, got {' and '.join(unused)}: use executor='lanes'"])
+            raise InvalidArgumentError(f"{rule}, got {' and '.join(unused)}: use executor='lanes'")
 
     def num_lanes(self, runs: Sequence[Run]) -> int:
         """Return 1, as runs never overlap."""

@@ -73,7 +73,7 @@ class RayExecutor(Executor):
     ) -> None:
         super().__init__(jobs=jobs, runs_per_device=runs_per_device, timeout=timeout)
         if importlib.util.find_spec("ray") is None:
-            raise MissingExtraError(["RayExecutor needs ray: pip install 'torch-runmanager[ray]'"])
+            raise MissingExtraError("RayExecutor needs ray: pip install 'torch-runmanager[ray]'")
         gpu = math.floor(1e4 / runs_per_device) / 1e4  # Ray's precision is 1e-4
         self._needs: dict[str, Needs] = {"cpu": {"CPU": 1}, "meta": {"CPU": 1}, "cuda": {"GPU": gpu}}
         self._needs.update(resources or {})
@@ -110,7 +110,7 @@ class RayExecutor(Executor):
         kind, colon, _ = device.partition(":")
         needs = self._needs.get(device)
         if needs is None and colon:
-            raise GridError([f"Ray chooses which {kind} device a run gets, got {device!r}: write {kind!r}"])
+            raise GridError(f"Ray chooses which {kind} device a run gets, got {device!r}: write {kind!r}")
         if needs is None:
             return f"unknown device {device!r}: map it with RayExecutor(resources={{{device!r}: ...}})"
         if any(node.room_for(needs) for node in self._cluster_nodes()):

@@ -30,7 +30,7 @@ def dump(task: object) -> bytes:
             task = task.func
         name = str(getattr(task, "__qualname__", type(task).__qualname__)).rpartition("<locals>.")[2]
         rule = f"{name} cannot be sent to a worker process ({reason})"
-        raise GridError([f"{rule}: make what it names in the function that uses it"]) from error
+        raise GridError(f"{rule}: make what it names in the function that uses it") from error
 
 
 def dump_error(error: BaseException) -> bytes:

@@ -84,7 +84,7 @@ def work(
             execute: Task = serialize.load_dumped(task)
         except Exception as error:  # noqa: BLE001 - whatever a module does when it is imported
             rule = f"train() cannot be loaded by a worker process: {type(error).__name__}: {error}"
-            send(Raised(serialize.dump_error(GridError([rule]))))
+            send(Raised(serialize.dump_error(GridError(rule))))
             return
         send(Stage.BINDING)
         problem = _bind(device, num_lanes)

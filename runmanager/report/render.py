@@ -123,7 +123,7 @@ def write_page(
     target = Path(target or Path(path, "index.html"))
     if target.absolute() in [(folder / files.REPORT).absolute() for folder in folders]:
         rule = f"{target} is the page of an experiment"
-        raise InvalidArgumentError([f"{rule}: write the index elsewhere, as {Path(path, 'index.html')}"])
+        raise InvalidArgumentError(f"{rule}: write the index elsewhere, as {Path(path, 'index.html')}")
     entries: list[dict[str, Any]] = []
     refused: list[InvalidArgumentError] = []
     for folder in folders:

@@ -83,7 +83,7 @@ class SuccessiveHalving:
         """
         rule = self if self.metric or goal is None else replace(self, metric=str(goal))
         if rule.metric is None:
-            raise InvalidArgumentError([f"{NO_METRIC}, or SuccessiveHalving('max:<metric>')"])
+            raise InvalidArgumentError(f"{NO_METRIC}, or SuccessiveHalving('max:<metric>')")
         return _Halving(rule, parse_goal(rule.metric, "metric"))
 
 

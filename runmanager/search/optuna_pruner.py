@@ -38,7 +38,7 @@ def pruner_of(prune: "SuccessiveHalving | BasePruner", goal: Goal | None) -> Pru
     if isinstance(prune, SuccessiveHalving):
         return prune.pruner(goal)
     if goal is None:
-        raise InvalidArgumentError([NO_METRIC])
+        raise InvalidArgumentError(NO_METRIC)
     return OptunaPruner(prune, goal)
 
 

@@ -40,10 +40,10 @@ def check_search(space: SearchSpace, goals: Sequence[Goal], search: OptunaSearch
         import optuna  # noqa: F401
     except ImportError as error:
         needs = "OptunaSearch needs optuna: pip install 'torch-runmanager[optuna]'"
-        raise MissingExtraError([needs]) from error
+        raise MissingExtraError(needs) from error
     if not space.axes:
         rule = "search= has nothing to choose from, as every axis has one value"
-        raise GridError([f"{rule}: write a range, as LogUniform(1e-5, 1e-1), or several values"])
+        raise GridError(f"{rule}: write a range, as LogUniform(1e-5, 1e-1), or several values")
     if search.sampler is None:
         return
     with silent(logging.ERROR), warnings.catch_warnings():  # the search repeats the warnings when it runs
@@ -51,7 +51,7 @@ def check_search(space: SearchSpace, goals: Sequence[Goal], search: OptunaSearch
         sampler = Sampler(space, goals, search)
         if sampler.name in _CANNOT_RESUME:
             rule = f"{sampler.name} cannot resume, as its position is not stored with runs"
-            raise GridError([f"{rule}: give OptunaSearch another sampler, as optuna.samplers.RandomSampler"])
+            raise GridError(f"{rule}: give OptunaSearch another sampler, as optuna.samplers.RandomSampler")
         for number in range(2):
             sampler.ask(number)
             sampler.tell(number, TrialResult("COMPLETE", [0.0] * len(goals)))
@@ -158,11 +158,11 @@ class Sampler:
             yield
         except ImportError as error:
             package = error.name or first_line(error)
-            raise MissingExtraError([f"{self.name} needs {package}: pip install {package}"]) from error
+            raise MissingExtraError(f"{self.name} needs {package}: pip install {package}") from error
         except Exception as error:
             cause = f"{type(error).__name__}: {first_line(error).rstrip('.')}"
             fact = f"{self.name} cannot search these axes: {cause}"
-            raise GridError([f"{fact}; give OptunaSearch another sampler"]) from error
+            raise GridError(f"{fact}; give OptunaSearch another sampler") from error
 
     def _value(self, name: str, choice: Any) -> Any:
         """Return the value of a point for Optuna's value of an axis."""

@@ -285,5 +285,5 @@ def _goal_value(run: RunResult, goal: Goal) -> float:
     if goal.metric not in last and run.status is Status.COMPLETED:
         hint = did_you_mean(goal.metric, {**last, **run.summary}, "it has")
         fact = f"the goal is {str(goal)!r}, but run {run.folder.number} has no such metric"
-        raise InvalidArgumentError([f"{fact}: track it, or give another goal=; {hint}"])
+        raise InvalidArgumentError(f"{fact}: track it, or give another goal=; {hint}")
     return kept(run, [goal.metric], last)[goal.metric]

@@ -173,7 +173,7 @@ def _of_another_tool(table: pd.DataFrame) -> pd.DataFrame:
             return copy.rename(columns={name: "status"}).assign(status=category(words))
         if words and name == "status":
             rule = f"the column 'status' has {copy[name][words.index('')]!r}, which is no status of a run"
-            raise InvalidArgumentError([f"{rule}: write 'completed' or 'failed', or rename the column"])
+            raise InvalidArgumentError(f"{rule}: write 'completed' or 'failed', or rename the column")
     return copy
 
 
@@ -187,7 +187,7 @@ def _loaded(path: str | os.PathLike[str]) -> pd.DataFrame:
             msgspec.convert(described, _Described)
     except DAMAGED as error:
         problem = f"{os.fspath(path)!r} holds no table that export() or the tutorial wrote: {error}"
-        raise InvalidArgumentError([problem]) from error
+        raise InvalidArgumentError(problem) from error
     if described is not None:
         table = from_columns(columns, ())
         table.attrs |= described
@@ -219,11 +219,9 @@ def to_rows(table: pd.DataFrame) -> list[dict[str, Any]]:
 def _suffix(path: str | os.PathLike[str]) -> str:
     suffix, suffixes = Path(path).suffix.lower(), (".csv", ".json", ".parquet")
     if suffix not in suffixes:
-        raise InvalidArgumentError(
-            [f"a table's file name must end in {', '.join(suffixes)}; got {str(path)!r}"]
-        )
+        raise InvalidArgumentError(f"a table's file name must end in {', '.join(suffixes)}; got {str(path)!r}")
     if suffix == ".parquet" and not find_spec("pyarrow"):
-        raise MissingExtraError(["a Parquet file needs pyarrow: pip install 'torch-runmanager[parquet]'"])
+        raise MissingExtraError("a Parquet file needs pyarrow: pip install 'torch-runmanager[parquet]'")
     return suffix
 
 

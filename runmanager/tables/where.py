@@ -24,19 +24,17 @@ def select(runs: "pd.DataFrame", where: Sequence[str]) -> "pd.DataFrame":
         match = _COMPARISON.fullmatch(condition)
         if not match:
             rule = "write one comparison of a column with a value, as lr<0.1; for several, repeat it"
-            raise InvalidArgumentError([f"where: {rule}; got {condition!r}"])
+            raise InvalidArgumentError(f"where: {rule}; got {condition!r}")
         name, sign, given = match.groups()
         check_columns([name], runs)
         given = re.sub(r"""^(["'])(.*)\1$""", r"\2", given)  # as pandas writes a text
         values = runs[name].tolist()
         is_text = _number(given) is None and given.lower() not in ("nan", "none")
         if is_text and (there := runs[name].dropna().tolist()) and all(map(_is_number, there)):
-            raise InvalidArgumentError(
-                [f"where: column {name!r} holds numbers, got {given!r}: write {name}<0.1"]
-            )
+            raise InvalidArgumentError(f"where: column {name!r} holds numbers, got {given!r}: write {name}<0.1")
         if name == "status" and given not in {*Status, *values}:
             hint = did_you_mean(given, Status, "the statuses are")
-            raise InvalidArgumentError([f"where: no status is {given!r}; {hint}"])
+            raise InvalidArgumentError(f"where: no status is {given!r}; {hint}")
         runs = runs.iloc[[row for row, value in enumerate(values) if _meets(value, sign, given)]]
     return runs
 

@@ -19,7 +19,7 @@ try:
     from transformers.utils.logging import disable_progress_bar
 except ImportError as error:
     raise MissingExtraError(
-        ["runmanager.trainers.huggingface needs transformers: pip install 'torch-runmanager[huggingface]'"]
+        "runmanager.trainers.huggingface needs transformers: pip install 'torch-runmanager[huggingface]'"
     ) from error
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class RunManagerCallback(TrainerCallback):
         if self._is_saving and Path(args.output_dir or "").absolute() != self.run.folder.absolute():
             rule = f"output_dir is {args.output_dir!r}, but checkpoints have to be in the folder of the run"
             advice = "training_arguments(manager), or RunManagerCallback(manager, checkpoint=False)"
-            raise InvalidArgumentError([f"{rule}: write {advice}"])
+            raise InvalidArgumentError(f"{rule}: write {advice}")
         state.max_steps = self.run.most_steps or state.max_steps
 
     def on_epoch_begin(

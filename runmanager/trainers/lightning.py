@@ -34,7 +34,7 @@ try:  # Lightning has two packages; use the package that the program has importe
         from lightning.pytorch.utilities.exceptions import SIGTERMException
 except ImportError as error:
     raise MissingExtraError(
-        ["runmanager.trainers.lightning needs lightning: pip install 'torch-runmanager[lightning]'"]
+        "runmanager.trainers.lightning needs lightning: pip install 'torch-runmanager[lightning]'"
     ) from error
 
 _RELOADED = "a run with reload_dataloaders_every_n_epochs cannot be resumed exactly"

@@ -40,9 +40,7 @@ def export_mlflow(path: str | os.PathLike[str] = "runs", *, tracking_uri: str | 
     try:
         import mlflow
     except ImportError as error:
-        raise MissingExtraError(
-            ["export_mlflow needs mlflow: pip install 'torch-runmanager[mlflow]'"]
-        ) from error
+        raise MissingExtraError("export_mlflow needs mlflow: pip install 'torch-runmanager[mlflow]'") from error
     experiments, damaged = read_results(path)
     warn_of(damaged, path)
     logged: list[str] = []

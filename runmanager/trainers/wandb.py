@@ -47,7 +47,7 @@ def export_wandb(
     try:
         import wandb
     except ImportError as error:
-        raise MissingExtraError(["export_wandb needs wandb: pip install 'torch-runmanager[wandb]'"]) from error
+        raise MissingExtraError("export_wandb needs wandb: pip install 'torch-runmanager[wandb]'") from error
     experiments, damaged = read_results(path)
     warn_of(damaged, path)
     files.make_folder(Path(folder).absolute())
