@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from runmanager import GridOutcome, RunManager, SuccessiveHalving, run_grid
+from runmanager import GridOutcome, RunManager, run_grid
 
 QUIET: dict[str, Any] = {"executor": "inline", "tensorboard": False, "display": False}
 Scores = Callable[[Any], Mapping[str, Any]]
@@ -43,8 +43,3 @@ def execute(
 def manager_in(root: Path, experiment: str = "exp", **options: Any) -> RunManager:
     """Return the manager of a loop of one's own, without a display or event files."""
     return RunManager(experiment, root, **{"display": False, "tensorboard": False, **options})
-
-
-def halving(metric: str | None = None, **options: Any) -> SuccessiveHalving:
-    """Return the rule of successive halving."""
-    return SuccessiveHalving(metric, **options)

@@ -26,7 +26,7 @@ from runmanager import (
     load_runs,
     run_grid,
 )
-from tests.border.experiments import QUIET, Scored, execute, halving
+from tests.border.experiments import QUIET, Scored, execute
 from tests.border.reading import as_killed, run_folder
 from tests.border.screens import terminal
 
@@ -40,7 +40,7 @@ def loss(run):
 def test_the_rule_uses_the_goal_and_its_direction(tmp_path):
     outcome = execute(
         tmp_path, {"lr": [0.3, 0.1, 0.2]}, Scored(lambda run: {"score": run.lr}, epochs=9),
-        prune=halving(), goal="max:score",
+        prune=SuccessiveHalving(), goal="max:score",
     )  # fmt: skip
 
     assert outcome.runs["status"].tolist() == ["completed", "pruned", "pruned"]
@@ -65,8 +65,8 @@ def test_pruned_runs_stay_pruned_and_resume_without_the_rule_bit_identically(tmp
         run_grid({"lr": [0.1, 0.001, 0.01]}, train, experiment=name, root=tmp_path, **QUIET, **options)
         return load_results(tmp_path / name).drop(columns=["epoch duration", "run duration"])
 
-    first = start("e", prune=halving("loss"))
-    again = start("e", prune=halving("loss"))
+    first = start("e", prune=SuccessiveHalving("loss"))
+    again = start("e", prune=SuccessiveHalving("loss"))
     statuses = load_runs(tmp_path / "e")["status"].tolist()
     resumed = start("e")
 
@@ -85,7 +85,9 @@ def test_a_loop_without_epochs_asks_should_stop(tmp_path):
                 if manager.should_stop:
                     break
 
-    outcome = run_grid({"lr": [0.1, 0.2]}, train, experiment="e", root=tmp_path, prune=halving("loss"), **QUIET)
+    outcome = run_grid(
+        {"lr": [0.1, 0.2]}, train, experiment="e", root=tmp_path, prune=SuccessiveHalving("loss"), **QUIET
+    )
 
     assert outcome.runs["status"].tolist() == ["completed", "pruned"]
 
@@ -153,7 +155,11 @@ def test_what_train_pruned_is_executed_again_if_asked_for_whatever_the_rule_says
     options = {"experiment": "e", "root": tmp_path, "data": "same", **QUIET}
     run_grid({"lr": [1, 2, 9]}, train, **options)
     run_grid(
-        {"lr": [1, 2, 9]}, train, prune=halving("loss", min_epochs=3, factor=2), retry_failed=True, **options
+        {"lr": [1, 2, 9]},
+        train,
+        prune=SuccessiveHalving("loss", min_epochs=3, factor=2),
+        retry_failed=True,
+        **options,
     )
 
     assert executed == [1, 2, 9, 9]
@@ -175,7 +181,7 @@ def test_a_bare_manager_records_a_pruned_trial_and_passes_it_on_to_the_study(tmp
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        ({"prune": halving("loss"), "decide": Decide(), "repeats": "seed"}, "decide"),
+        ({"prune": SuccessiveHalving("loss"), "decide": Decide(), "repeats": "seed"}, "decide"),
         ({"prune": "median"}, "'median'"),
         ({"prune": SuccessiveHalving}, "got <class"),
         ({"prune": optuna.pruners.MedianPruner()}, r"run_grid\(goal="),
@@ -191,7 +197,7 @@ def test_what_cannot_be_pruned_is_refused(tmp_path, options, named):
 @pytest.mark.parametrize("options", [{"factor": 1}, {"min_epochs": 0}])
 def test_arguments_of_the_rule_are_checked(options):
     with pytest.raises(InvalidArgumentError, match=next(iter(options))):
-        halving("loss", **options)
+        SuccessiveHalving("loss", **options)
 
 
 # The asynchronous rule, run by run
@@ -225,7 +231,7 @@ def curve(lr, epoch):
 
 
 MIXED = {"lr": [3, 1, 2, 8, 4, 5, 0, 7, 6]}
-THIRD = halving("min:score", factor=3)
+THIRD = SuccessiveHalving("min:score", factor=3)
 MEDIAN = optuna.pruners.MedianPruner(n_startup_trials=2)
 STOPPED = [9, 9, 1, 1, 1, 1, 9, 1, 1]  # 2 is behind 1 of 3 at the first rung, and so on
 
@@ -248,11 +254,11 @@ def told(tmp_path, rule, values):
 @pytest.mark.parametrize(
     ("rule", "values", "said"),
     [
-        (halving("min:score", factor=3), [3, 4, 2, 1, 5, 2.5, 1.5],
+        (SuccessiveHalving("min:score", factor=3), [3, 4, 2, 1, 5, 2.5, 1.5],
          ["", "behind 1 of 2 runs", "", "", "behind 4 of 5 runs", "behind 2 of 6 runs", ""]),
-        (halving("max:score", factor=2), [math.nan, 1, -math.inf, math.inf],
+        (SuccessiveHalving("max:score", factor=2), [math.nan, 1, -math.inf, math.inf],
          ["score is nan", "", "score is -inf", "score is inf"]),
-        (halving("max:score", factor=2), [1, 1, 2], ["", "behind 1 of 2 runs", ""]),
+        (SuccessiveHalving("max:score", factor=2), [1, 1, 2], ["", "behind 1 of 2 runs", ""]),
     ],
 )  # fmt: skip
 def test_a_run_goes_on_if_it_is_among_the_best_that_came_to_its_rung_so_far(tmp_path, rule, values, said):
@@ -263,7 +269,7 @@ def test_a_run_goes_on_if_it_is_among_the_best_that_came_to_its_rung_so_far(tmp_
 @settings(max_examples=8)
 def test_a_run_goes_on_if_fewer_are_ahead_than_go_on_of_those_so_far(factor, values, which):
     with tempfile.TemporaryDirectory() as folder:
-        said = told(Path(folder), halving(f"{which}:score", factor=factor), values)
+        said = told(Path(folder), SuccessiveHalving(f"{which}:score", factor=factor), values)
 
     for number, value in enumerate(values):
         ahead = sum(other >= value if which == "max" else other <= value for other in values[:number])
@@ -279,7 +285,7 @@ def test_rungs_are_powers_of_the_factor_and_between_them_nothing_is_decided(tmp_
             for epoch in manager.epochs(9):
                 manager.track(score=run.lr if epoch >= behind.get(run.lr, 0) else -run.lr)
 
-    rule = halving("min:score", factor=3, min_epochs=2)
+    rule = SuccessiveHalving("min:score", factor=3, min_epochs=2)
     runs = run_grid({"lr": [1, 2, 3, 4, 5, 6]}, train, experiment="e", root=tmp_path, prune=rule, **QUIET).runs
 
     assert runs["epochs"].tolist() == [9, 2, 2, 6, 6, 9]
@@ -295,7 +301,7 @@ def test_runs_are_stopped_as_they_come_and_stay_so_until_another_rule_continues_
     assert standing(again) == standing(outcome)
     assert len(train.executed) == number == sum(STOPPED)
     assert outcome.runs["error"][2] == "after epoch 1 of 9: behind 1 of 3 runs"
-    milder = nine(tmp_path, train, prune=halving("min:score", factor=2))
+    milder = nine(tmp_path, train, prune=SuccessiveHalving("min:score", factor=2))
     assert {lr for lr, _ in train.executed[number:]} <= {1, 2}
     assert milder.runs["epochs"].sum() > number
     assert standing(nine(tmp_path, train, prune=None)) == [("completed", 9)] * 9
@@ -346,7 +352,9 @@ def test_a_run_that_fails_or_diverges_stays_so(tmp_path):
 
 
 @pytest.mark.parametrize("executor", ["inline", pytest.param("lanes", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("prune", [halving("val_loss"), optuna.pruners.MedianPruner()], ids=["rule", "optuna"])
+@pytest.mark.parametrize(
+    "prune", [SuccessiveHalving("val_loss"), optuna.pruners.MedianPruner()], ids=["rule", "optuna"]
+)
 def test_a_metric_that_does_not_exist_ends_the_grid_and_keeps_what_is_committed(tmp_path, executor, prune):
     with pytest.raises(InvalidArgumentError, match="compares runs by 'val_loss', which epoch 1 does not have"):
         nine(tmp_path, Falling(), prune=prune, goal="min:val_loss", executor=executor)
@@ -378,7 +386,7 @@ def test_a_loop_that_does_not_listen_or_is_left_by_break_is_completed(tmp_path):
 @pytest.mark.parametrize("min_epochs", [9, 3])
 def test_the_rule_is_announced_and_a_first_rung_that_no_run_goes_beyond_is_named(tmp_path, min_epochs):
     with terminal(120) as screen:
-        nine(tmp_path, Falling(), prune=halving("min:score", min_epochs=min_epochs), display=True)
+        nine(tmp_path, Falling(), prune=SuccessiveHalving("min:score", min_epochs=min_epochs), display=True)
 
     assert f"min_epochs={min_epochs}" in screen.text
     assert "none has more epochs than min_epochs=9" in screen.text or min_epochs == 3

@@ -17,11 +17,12 @@ from runmanager import (
     RunBuilder,
     RunManagerError,
     StorageError,
+    SuccessiveHalving,
     load_runs,
     run_grid,
     write_report,
 )
-from tests.border.experiments import QUIET, Scored, execute, halving
+from tests.border.experiments import QUIET, Scored, execute
 from tests.border.pages import parse, text_of
 from tests.border.reading import flip
 from tests.browser import wait_until
@@ -225,7 +226,7 @@ def test_a_page_without_a_result_begins_with_the_failures(tmp_path):
 def test_pruned_runs_are_sorted_below_completed_ones_and_are_no_failures(tmp_path):
     rising = Scored(lambda run: {"test_accuracy": run.lr}, epochs=9)
 
-    page = page_of(tmp_path, {"lr": [0.4, 0.3, 0.2]}, rising, prune=halving("test_accuracy"))
+    page = page_of(tmp_path, {"lr": [0.4, 0.3, 0.2]}, rising, prune=SuccessiveHalving("test_accuracy"))
 
     assert [row["status"].strip("✓– ") for row in rows(page)] == ["completed", "pruned", "pruned"]  # noqa: RUF001
     assert "failed" not in text_of(page)
