@@ -21,9 +21,9 @@ NEEDS_CHROMIUM = [
 """The marks of such a module."""
 
 
-def wait_until(page, condition, most_s=30.0):
+def wait_until(page, condition):
     """Wait for a condition; the page's own policy forbids what playwright would do."""
-    end = time.monotonic() + most_s
+    end = time.monotonic() + 30
     while time.monotonic() < end:
         with contextlib.suppress(playwright.Error):  # the page is being loaded
             if page.evaluate(condition):

@@ -35,18 +35,16 @@ from tests.border.pages import parse, text_of
 from tests.border.screens import command
 
 
-def table(rows, hyperparameters=("lr",), repeats="seed", goal="max:f1", **options):
+def table(rows, hyperparameters=("lr",), repeats="seed", goal="max:f1"):
     """Name the hyperparameters of rows (mappings)."""
-    return load_table(
-        pd.DataFrame(rows), hyperparameters=list(hyperparameters), repeats=repeats, goal=goal, **options
-    )
+    return load_table(pd.DataFrame(rows), hyperparameters=list(hyperparameters), repeats=repeats, goal=goal)
 
 
-def seeds(means, number=6, noise=0.01, **fixed):
+def seeds(means, number=6, **fixed):
     """Return rows of settings with seeds: lr -> its mean."""
     generator = random.Random(0)  # noqa: S311
     return [
-        {"lr": lr, "seed": seed, "f1": mean + generator.gauss(0, noise), **fixed}
+        {"lr": lr, "seed": seed, "f1": mean + generator.gauss(0, 0.01), **fixed}
         for seed in range(number)
         for lr, mean in means.items()
     ]
@@ -501,12 +499,12 @@ def test_compare_and_decide_have_one_interval():
     assert [mean, low, high] == pytest.approx(numbers, rel=1e-3)
 
 
-def ablation(number, drops=(0.0, 0.0, 0.1), noise=0.01):
+def ablation(number):
     base = {"augment": True, "norm": "batch"}
     generator = random.Random(0)  # noqa: S311
-    settings = zip([base, {**base, "augment": False}, {**base, "norm": "none"}], drops, strict=True)
+    settings = zip([base, {**base, "augment": False}, {**base, "norm": "none"}], (0.0, 0.0, 0.1), strict=True)
     return base, [
-        {**setting, "seed": seed, "f1": 0.8 - drop + generator.gauss(0, noise)}
+        {**setting, "seed": seed, "f1": 0.8 - drop + generator.gauss(0, 0.01)}
         for setting, drop in settings
         for seed in range(number)
     ]

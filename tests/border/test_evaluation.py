@@ -31,8 +31,8 @@ TRIPLES = [(INPUTS, INPUTS, LABELS)]
 RUN = {"lr": 0.1}
 
 
-def batches_of(size=4, **options):
-    return DataLoader(TensorDataset(INPUTS, LABELS), batch_size=size, **options)
+def batches_of(**options):
+    return DataLoader(TensorDataset(INPUTS, LABELS), batch_size=4, **options)
 
 
 DATA = batches_of()

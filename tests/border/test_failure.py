@@ -19,7 +19,8 @@ def of_device(reason):
     return f"GPU error on meta ({reason})"
 
 
-def caused(error, by, how="__cause__"):
+def caused(by, how="__cause__"):
+    error = ValueError("batch 3")
     setattr(error, how, by)
     return error
 
@@ -58,9 +59,9 @@ RAISED = [  # what torch raised -> status, cause
     (ValueError("CUDA error: device-side assert triggered"), "failed", "ValueError: CUDA error: device-side assert triggered"),
     (AssertionError(), "failed", "AssertionError"),
     (RuntimeError("DataLoader worker (pid 7) is killed by signal: Terminated. "), "killed", "a process of its loader was ended (SIGTERM)"),
-    (caused(ValueError("batch 3"), MemoryError()), "out of memory", MAIN),
-    (caused(ValueError("batch 3"), MemoryError(), "__context__"), "out of memory", MAIN),
-    (caused(ValueError("batch 3"), BROKEN), "failed", of_device("device-side assert triggered")),
+    (caused(MemoryError()), "out of memory", MAIN),
+    (caused(MemoryError(), "__context__"), "out of memory", MAIN),
+    (caused(BROKEN), "failed", of_device("device-side assert triggered")),
     (hiding(ValueError("batch 3"), MemoryError()), "failed", "ValueError: batch 3"),
     (CIRCLE, "failed", "ValueError: a"),
 ]  # fmt: skip

@@ -31,9 +31,9 @@ from tests.border.experiments import QUIET
 STEPS = range(3)
 
 
-def write(folder, *, new_style=False, purge_step=None, steps=STEPS, offset=0.0, hparams=None):
+def write(folder, *, new_style=False, steps=STEPS, offset=0.0, hparams=None):
     """Write a run as torch's tutorial does: two scalars in each step, a histogram and an image."""
-    with SummaryWriter(str(folder), purge_step=purge_step) as writer:
+    with SummaryWriter(str(folder)) as writer:
         for step in steps:
             writer.add_scalar("Loss/train", 1 / (step + 1) + offset, step, new_style=new_style)
             writer.add_scalar("Accuracy/test", step / 10 + offset, step, new_style=new_style)

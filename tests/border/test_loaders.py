@@ -10,17 +10,17 @@ from torchvision.transforms.functional import to_tensor
 from runmanager import ImageTensors, TensorLoader
 
 
-def make_images(count=10, dtype=torch.uint8):
+def make_images(dtype=torch.uint8):
     generator = torch.Generator().manual_seed(1)
-    images = torch.randint(0, 256, (count, 1, 4, 5), generator=generator, dtype=torch.uint8)
-    return ImageTensors(images.to(dtype), torch.arange(count), ("even", "odd"))
+    images = torch.randint(0, 256, (10, 1, 4, 5), generator=generator, dtype=torch.uint8)
+    return ImageTensors(images.to(dtype), torch.arange(10), ("even", "odd"))
 
 
 DATA = make_images()
 
 
-def orders(loader, num_epochs=2):
-    return [[labels.tolist() for _, labels in loader] for _ in range(num_epochs)]
+def orders(loader):
+    return [[labels.tolist() for _, labels in loader] for _ in range(2)]
 
 
 def test_images_and_labels_are_fetched_sent_shortened_and_pickled_together():

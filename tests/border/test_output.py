@@ -92,13 +92,13 @@ def train(run, manager):
             manager.track_loss(1, 1)
         {}
 
-run_grid({{"lr": [1]}}, train, experiment="exp", executor="inline", display={}, tensorboard=False)
+run_grid({{"lr": [1]}}, train, experiment="exp", executor="inline", display=False, tensorboard=False)
 """
 
 
-def program(body, display=False, **options):
+def program(body, **options):
     path = Path("prog.py")
-    path.write_text(PROGRAM.format(body, display))
+    path.write_text(PROGRAM.format(body))
     return subprocess.Popen([sys.executable, path], env=os.environ | {"PYTHONPATH": str(HOME)}, **options)
 
 

@@ -191,16 +191,14 @@ def test_half_of_a_folder_copied_elsewhere_loads(tmp_path):
     assert (table["run"].tolist(), table["lr"].tolist()) == ([2], [0.2])
 
 
-def add_attempt(folder, number, after, losses, end="completed"):
+def add_attempt(folder, number, after, losses):
     """Write a further attempt by hand, which began after an epoch."""
     start, epoch, *_ = reading.lines(folder / "attempt-1.jsonl")
     lines = [{**start, "attempt": number, "after": after}]
     for index, loss in enumerate(losses, after + 1):
         metrics = {**epoch["metrics"], "loss": loss}
         lines.append({**epoch, "attempt": number, "epoch": index, "metrics": metrics})
-    for line in lines:
-        line.pop("crc")
-    (folder / f"attempt-{number}.jsonl").write_bytes(b"".join(map(reading.to_line, lines)))
+    reading.write(folder / f"attempt-{number}.jsonl", lines)
 
 
 @pytest.mark.parametrize("after", [0, 1, 3])
@@ -223,10 +221,8 @@ def test_the_status_of_a_run_without_an_end_follows_from_its_process(tmp_path, c
     folder = write(tmp_path, {"lr": 0.1}, [0.1])
     path = folder / "attempt-1.jsonl"
     start, *epochs, _ = reading.lines(path)
-    lines = [{**line} for line in ({**start, **changes}, *epochs)]
-    for line in lines:
-        line.pop("crc")
-    path.write_bytes(b"".join(map(reading.to_line, lines)) + b'{"type":"ep')  # a line that is being written
+    reading.write(path, [{**start, **changes}, *epochs])
+    path.write_bytes(path.read_bytes() + b'{"type":"ep')  # a line that is being written
 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -240,10 +236,7 @@ def test_the_status_of_a_run_without_an_end_follows_from_its_process(tmp_path, c
 )
 def test_no_fact_costs_its_line(tmp_path, facts):
     path = write(tmp_path, {"lr": 0.1}, [0.1, math.nan]) / "attempt-1.jsonl"
-    lines = [{**line, **facts} for line in reading.lines(path)]
-    for line in lines:
-        line.pop("crc")
-    path.write_bytes(b"".join(map(reading.to_line, lines)))
+    reading.write(path, [{**line, **facts} for line in reading.lines(path)])
 
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -95,10 +95,10 @@ def start_stateful(root="runs", loader="global", keep="last", **options):
     return start(params, stateful, root=root, **{"retry_failed": True, **options})
 
 
-def left(root="runs", number=1):
+def left(root="runs"):
     """Return all that follows from the training of a run: its rows as text, and its weights."""
-    table = load_results(f"{root}/exp").query(f"run == {number}").drop(columns=DURATIONS)
-    path = reading.run_folder(f"{root}/exp", number) / "weights.pt"
+    table = load_results(f"{root}/exp").query("run == 1").drop(columns=DURATIONS)
+    path = reading.run_folder(f"{root}/exp") / "weights.pt"
     weights = torch.load(path, weights_only=True) if path.exists() else {}
     return table.to_csv(), {name: value.tolist() for name, value in weights.items()}
 

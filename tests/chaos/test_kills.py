@@ -65,9 +65,9 @@ INSIDE: dict[str, Any] = {"within": (9, 0.05), "kind": "inside"}
 ALONE: dict[str, Any] = {"hows": ("inline", "lanes", "inline"), "same": ("inline",)}
 CASES = {
     "any grid": Case(PLAIN, 6, 200, (3, 0.3)),
-    "inside epochs": Case(inside_axes([0.01, 0.02], 2, 3), 4, 15, **INSIDE),
-    "inside epochs by time": Case(inside_axes([0.01, 0.02], 2, "0.03s"), 0, 15, **INSIDE),
-    **{f"inside epochs of {name}": Case(inside_axes([0.01], 2, 3, name), 0, 5, **INSIDE) for name in LOADERS},
+    "inside epochs": Case(inside_axes([0.01, 0.02], 3), 4, 15, **INSIDE),
+    "inside epochs by time": Case(inside_axes([0.01, 0.02], "0.03s"), 0, 15, **INSIDE),
+    **{f"inside epochs of {name}": Case(inside_axes([0.01], 3, name), 0, 5, **INSIDE) for name in LOADERS},
     "stops early": Case(stopping_axes([0.02, 0.05, 0.1], 60, 4), 0, 30, (12, 0.1)),
     "decides": Case({"rival": ["a", "bb", "ccc"], **CPU}, 3, 50, (25, 0.02), ("inline", "lanes", "inline")),
     "is a search": Case({"searched": [16]}, 2, 30, (12, 0.03), **ALONE),

@@ -204,11 +204,9 @@ def axes(lrs: list[float], num_epochs: int, padding: int, wait_for: str = "") ->
     return {"lr": lrs, "num_epochs": [num_epochs], "padding": [padding], "wait_for": [wait_for]}
 
 
-def inside_axes(
-    lrs: list[float], num_epochs: int, every: int | str, data: str = "shuffle"
-) -> dict[str, list[Any]]:
+def inside_axes(lrs: list[float], every: int | str, data: str = "shuffle") -> dict[str, list[Any]]:
     """Write down the grid of `train_inside`."""
-    return {"lr": lrs, "num_epochs": [num_epochs], "padding": [10], "every": [every], "data": [data]}
+    return {"lr": lrs, "num_epochs": [2], "padding": [10], "every": [every], "data": [data]}
 
 
 def stopping_axes(lrs: list[float], num_epochs: int, patience: int) -> dict[str, list[Any]]:

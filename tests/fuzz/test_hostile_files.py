@@ -78,10 +78,10 @@ def expected(template):
     return rows_of(load_results(template)), rows_of(load_runs(template)), rows_of(from_tensorboard(template))
 
 
-def rows_of(table: Any, params: tuple[str, ...] = ("lr", "seed")) -> dict[str, list[str]]:
+def rows_of(table: Any) -> dict[str, list[str]]:
     """Return the rows of the good runs, as text: experiment and run -> epoch by epoch."""
     rows: dict[str, list[str]] = {}
-    metrics = [name for name in (*METRICS, "status", "epochs", "epoch", *params) if name in table]
+    metrics = [name for name in (*METRICS, "status", "epochs", "epoch", "lr", "seed") if name in table]
     for row in table.to_dict(orient="records"):
         experiment, _, run = str(row["run"]).rpartition("/")
         experiment = experiment or str(row["experiment"])

@@ -13,13 +13,13 @@ from runmanager.answers.luck import half_width
 from runmanager.answers.power import PROMISED, power, smallest
 
 
-def bayes_factor(values, prior=8.0):
+def bayes_factor(values):
     """Integrate the Bayes factor of the t statistic as it is defined (Rouder et al. 2009)."""
     n = len(values)
     t = stats.ttest_1samp(values, 0).statistic
 
     def density(effect):
-        return stats.nct.pdf(t, n - 1, math.sqrt(n) * effect) * stats.norm.pdf(effect, 0, math.sqrt(prior))
+        return stats.nct.pdf(t, n - 1, math.sqrt(n) * effect) * stats.norm.pdf(effect, 0, math.sqrt(8))
 
     return integrate.quad(density, -15, 15, limit=500, points=[0.0, t / math.sqrt(n)])[0] / stats.t.pdf(
         t, n - 1
