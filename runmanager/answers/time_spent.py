@@ -22,8 +22,9 @@ def time_spent(
         starting: The time (s) before the first run began, to start processes and load data and code.
         runs: The executed runs: each before and after, and the time (s) that it was in a lane.
     """
-    whole = total * max(lanes, 1)
-    waiting, between_epochs, spent = 0.0, 0.0, defaultdict[str, float](float)
+    whole = total * lanes
+    waiting = between_epochs = 0.0
+    spent: dict[str, float] = defaultdict(float)
     for before, now, seconds in runs:
         # epochs of earlier attempts have the durations that they had before
         durations, ends = (
@@ -40,13 +41,15 @@ def time_spent(
             spent["evaluation"] += record.times.get("phase_eval_s", 0.0)
     between_epochs -= spent["training"] + spent["evaluation"]
     spent["between epochs (checkpoints, logs)"] = max(between_epochs, 0.0)
-    spent["start"] = starting * max(lanes, 1)
-    spent["between runs (tables, idle lanes)"] = max(whole - sum(spent.values()), 0.0)
+    spent["start"] = starting * lanes
+    spent["between runs or idle"] = max(whole - sum(spent.values()), 0.0)
     if waiting >= _LITTLE * spent["training"] > 0:
         share = percents([waiting / spent["training"]])[0]
         spent[f"training (of it {share} waiting for batches)"] = spent.pop("training")
     parts = sorted(spent.items(), key=lambda part: -part[1])
-    large = {what: seconds for what, seconds in parts if seconds >= 5 * _LITTLE * whole}
-    shares = percents([seconds / whole for seconds in large.values()])
-    texts = ", ".join(f"{share} {what}" for share, what in zip(shares, large, strict=True))
-    return f"{duration(total)}{f' in {lanes} lanes' if lanes > 1 else ''}: {texts}"
+    named = {what: seconds for what, seconds in parts if seconds >= 5 * _LITTLE * whole}
+    if (other := whole - sum(named.values())) >= _LITTLE * whole:
+        named["other"] = other
+    shares = percents([seconds / sum(named.values()) for seconds in named.values()])
+    texts = map(" ".join, zip(shares, named, strict=True))
+    return f"{duration(total)}{f' in {lanes} lanes' if lanes > 1 else ''}: {', '.join(texts)}"
