@@ -181,7 +181,7 @@ class Ranking:
     def count(self) -> str:
         """Say how many of all settings are ranked: the settings that have a value of the goal."""
         number, total = len(self.settings), counted(len(self.all_settings), self.noun)
-        return f"{number:,} of {total} {'is' if number == 1 else 'are'} ranked"
+        return f"{f'{number:,} of' if self.others else 'all'} {total} {'is' if number == 1 else 'are'} ranked"
 
     @property
     def num_ties(self) -> int:

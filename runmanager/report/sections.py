@@ -95,7 +95,7 @@ def settings(data: ReportData) -> dict[str, Any] | None:
             columns["Pareto front"] = ("text", ["yes" if setting.rows in front else "" for setting in best])
     else:
         caption.append("The Pareto front")
-    caption += [ranking.count, data.answers.scope]
+    caption.append(data.answers.scope)
     return {
         "caption": "; ".join(filter(None, caption)),
         "columns": [(name, kind) for name, (kind, _) in columns.items()],
@@ -122,7 +122,7 @@ def _behind(data: ReportData, rank: int) -> str:
 def order(data: ReportData) -> str:
     """Return a sentence on the order of the table of runs; "" if there is no order."""
     ranking = data.ranking
-    if not data.order or len(data.results) == 1:
+    if not data.order or len(ranking.all_settings) == 1:
         return ""
     count = f"{counted(len(data.results), 'run')}; {ranking.count}" if ranking.repeats else ranking.count
     first = "those of the leading setting first" if ranking.repeats else f"the best first by {data.goal.metric}"
