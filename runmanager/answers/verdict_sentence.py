@@ -24,10 +24,7 @@ def sentence_of(contest: Contest) -> str:
         number = fewest(contest.level)
         step = f'repeat them, as with the axis "seed": range({number}) and repeats="seed"'
         return f"undecided: each setting ran once, so any lead may be chance; {step}"
-    texts = clauses(contest)
-    if contest.outcome == UNDECIDED and contest.leads:
-        texts[:2] = [": ".join(texts[:2])]
-    return "; ".join(texts)
+    return "; ".join(clauses(contest))
 
 
 def clauses(contest: Contest) -> list[str]:
@@ -59,12 +56,12 @@ def standing(contest: Contest) -> list[str]:
     rivals, unit = contest.in_state(UNDECIDED), contest.unit
     best, rival = (contest.names[position] for position in (contest.order[0], rivals[0]))
     lead, count = contest.leads[rivals[0]], _count(contest, rivals[0])
-    text, step = f"undecided after {count}", f"level with {best}"
+    text, step = f"undecided after {count}" if lead.n > 1 else "undecided", f"level with {best}"
     if math.isnan(lead.mean):
         return [text, f"{rival} has no {unit} that can be compared"]
     if lead.mean > 0:
-        text = f"{best} leads {_others(contest, rivals)}"
-        text += f", but {count} {'does' if lead.n == 1 else 'do'} not decide it"
+        text = f"{best} leads {_others(contest, rivals)}, but "
+        text += f"{count} do not decide it" if lead.n > 1 else "one run each decides nothing"
         step = f"{two_digits(lead.mean)} behind"
     elif lead.mean < 0:
         step = f"{two_digits(lead.mean)} ahead where both have a result"
@@ -79,7 +76,9 @@ def standing(contest: Contest) -> list[str]:
     if lead.n < first:
         step += f"; a verdict needs at least {first} {unit}s"
     if total - lead.n <= _WORTH_SAYING:
-        step += f"; such a lead takes about {total:.0f} in half of the cases ({total - lead.n:.0f} more)"
+        step += (
+            f"; such a lead takes about {total:.0f} {unit}s in half of the cases ({total - lead.n:.0f} more)"
+        )
     elif lead.n >= first and not lead.is_constant:
         step += f"; more than {_WORTH_SAYING} more {unit}s are needed"
     return [text, step]
@@ -99,11 +98,11 @@ def losses(contest: Contest) -> list[str]:
     unit, texts = "run" if contest.scores.shape[2] > 1 else contest.unit, []
     for rival in contest.order:
         statuses = contest.statuses[rival]
-        reasons = [word for word in statuses if word in LOST]
-        number, total = sum(statuses[word] for word in reasons), statuses.total()
-        if number:
-            which = f"{number} of {counted(total, unit)}"
-            texts.append(f"{contest.names[rival]} lost {which} ({' and '.join(reasons)})")
+        total = statuses.total()
+        lost = {word: number for word, number in statuses.items() if word in LOST}
+        if lost:
+            what = f"lost {sum(lost.values())} of {counted(total, unit)}" if total > 1 else "is not compared"
+            texts.append(f"{contest.names[rival]} {what} ({' and '.join(lost)})")
     if more := texts[_MOST_NAMED:]:
         texts[_MOST_NAMED:] = [f"and {len(more)} more"]
     if contest.alone:

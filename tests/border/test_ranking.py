@@ -282,7 +282,7 @@ DECISIONS = {
         [(net, s, 0.5 + 0.1 * (net // 2) + 0.01 * s + s * 0.001 * (net // 2 % 3))
          for net in range(40) for s in range(5)],
         ["net=38 leads 38 others, but 5 seeds do not decide it", "the closest, net=36, is 0.1 behind",
-         "at least 10 seeds", "takes about 10 in half of the cases (5 more)"],
+         "at least 10 seeds", "takes about 10 seeds in half of the cases (5 more)"],
     ),
     "what the decided settings leave is counted": (
         noise_of(("a", 0.9, 0.01), ("b", 0.5, 0.01), ("c", 0.89, 0.2), ("d", 0.4, 0.01)),
@@ -398,7 +398,7 @@ def test_what_the_second_goal_decides_is_no_tie_and_an_exported_table_has_both(t
         assert pareto(runs)["run"].tolist() == [2]
         assert "note: why" in repr(show(runs))
     assert "Run 2 (lr=2) is best" in page_of(outcome.runs, tmp_path)
-    assert "f1 is the first of 2 goals" in panel_of(outcome)
+    assert "The Pareto front of f1, cost has 1 run." in panel_of(outcome)
 
 
 def test_means_and_sums_that_differ_by_rounding_are_a_tie(tmp_path):
@@ -503,7 +503,7 @@ def test_several_experiments_are_an_axis_and_are_compared_by_all_their_goals(two
     assert {*effects(load_runs(two))["axis"]} == {"lr", "experiment", "second"}
     (row,) = [line for line in differences.splitlines() if "leading setting" in line and "f1" in line]
     assert ("0.7" in row, "0.8" in row, "0.9" in row) == (True, True, False)
-    assert command("list", two).err.count("By its name, seed only repeats a setting") == 1
+    assert command("list", two).err.count("Taken as repeats by name: seed; ") == 1
     assert "lr=2" in " ".join(command("list", two, "--where", "lr<9").err.split())
 
 
