@@ -86,15 +86,14 @@ def conclude(
     if page:
         facts.append(("page", for_people(page).as_posix()))
     elif answers.settings:
-        call = f"write_report({_text(folder)})"
-        steps.append((cli_command("report", folder), call, "a page: which is best, and why"))
+        what = "which is best, and why" if len(answers.runs) > 1 else "its curves and settings"
+        steps.append((cli_command("report", folder), f"write_report({_text(folder)})", f"a page: {what}"))
     if has_events and (answers.runs["epochs"] > 0).any():
         steps.append((cli_command("tensorboard", folder), f"open_tensorboard({_text(folder)})", "all curves"))
     steps.append((cli_command("list", folder), f"show(load_runs({_text(folder)}))", "all runs"))
-    counts, note = list(counts_of(runs["status"]).items()), " ".join(notes_of(runs))
     return Conclusion(
-        printable(str(folder)), note, counts, _best(answers, len(runs)), *_table(answers),
-        problems, facts, steps[:2],
+        printable(str(folder)), " ".join(notes_of(runs)), list(counts_of(runs["status"]).items()),
+        _best(answers, len(runs)), *_table(answers), problems, facts, steps[:2],
     )  # fmt: skip
 
 
@@ -115,9 +114,8 @@ def _table(answers: Answers) -> tuple[Table | None, str]:
     ranking = answers.ranking
     if ranking is None or len(ranking.settings) < 2:  # noqa: PLR2004 - a ranking needs two
         return None, ""
-    listed = ranking.front if ranking.is_choice else ranking.settings
+    listed, front = (ranking.front, "the Pareto front") if ranking.is_choice else (ranking.settings, "")
     best = listed[: _NUM_BEST if len(listed) > _NUM_BEST + 1 else None]  # hiding one row saves no line
-    front = "the Pareto front" if ranking.is_choice else ""
     first = f"the first {len(best)}" if len(best) < len(listed) else ""
     count = ranking.count if front or first or ranking.others else ""
     which = "; ".join(filter(None, [front, first, count, answers.scope]))
