@@ -103,13 +103,12 @@ def effects(
     counts = pd.Series(zip(*parts, strict=True), dtype="object").value_counts()
     is_complete = len(counts) == math.prod(len(np.unique(codes)) for codes in parts)
     are_unequal = len(parts) > 1 and not (is_complete and counts.nunique() < 2)  # noqa: PLR2004
-    overlap = (
-        "combinations are missing or unequal in number, so the shares overlap and may add up to more than 1"
-    )
     return with_sentence(
         pd.concat(tables, ignore_index=True)[columns] if tables else pd.DataFrame(columns=columns),
         f"explained: the share of the variation of {value} that each axis explains",
-        overlap if are_unequal else "",
+        "combinations are missing or unequal in number, so the shares overlap and may add up to more than 1"
+        if are_unequal
+        else "",
         "" if tables else "no hyperparameter varies",
         assumption(averaged) if is_assumed else "",
     )

@@ -75,7 +75,8 @@ def _which(
     rows: Sequence[int], num_runs: int, codes: Mapping[str, tuple[Numbers, list[Any]]], what: str
 ) -> str:
     """Describe a group of runs by the hyperparameters that they share and that other runs lack."""
-    has, names = pd.DataFrame(index=range(num_runs)), dict[str, str]()
+    has = pd.DataFrame(index=range(num_runs))
+    names: dict[str, str] = {}
     for axis, (numbers, values) in codes.items():
         shared = sorted({*numbers[rows].tolist()})
         if len(shared) < len(values) and len(shared) <= min(_MOST_VALUES, max(len(rows) // 2, 1)):

@@ -100,8 +100,8 @@ def importances(
     what = "being among the best quarter by " if is_default else ""
     text = f"{first} matters most for {what}{ranking.goal.metric}: {share} of the importance"
     text += "".join(f"; {name} {part}" for name, part in others[:_MOST_NAMED])
-    chance = f"; of only {counted(len(scores), 'result')}, that may be chance" if len(scores) < ENOUGH else ""
-    return with_sentence(table, text + chance, ranking.assumption)
+    text += f"; of only {counted(len(scores), 'result')}, that may be chance" if len(scores) < ENOUGH else ""
+    return with_sentence(table, text, ranking.assumption)
 
 
 def _column(column: "pd.Series[Any]") -> tuple[list[Any], "BaseDistribution"]:

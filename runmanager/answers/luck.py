@@ -25,8 +25,8 @@ def luck_of(runs: pd.DataFrame, metric: str, rivals: Numbers, best: int, other: 
     half = half_width(first, second, n) if n == other_n > 0 else 0.0
     if not half:  # without a difference in any item
         return ""
-    name = column.removesuffix("_accuracy")
-    return f"the choice of the {n:,} {name} items moves the difference by about ± {half:.2g}"
+    of_items = f"the choice of the {n:,} {column.removesuffix('_accuracy')} items"
+    return f"{of_items} moves the difference by about ± {half:.2g}"
 
 
 def half_width(first: float, second: float, n: int) -> float:

@@ -21,7 +21,4 @@ def companion(metric: str, names: Iterable[str]) -> str:
 
 def assumption(axes: Sequence[str]) -> str:
     """Return a sentence that the given axes were chosen as repeat axes by name; "" without axes."""
-    if not axes:
-        return ""
-    only = "By its name, {} only repeats" if len(axes) == 1 else "By their names, {} only repeat"
-    return f"{only.format(' and '.join(axes))} a setting; repeats=() says that no axis does"
+    return f"Taken as repeats by name: {' and '.join(axes)}; repeats=() takes none" if axes else ""
