@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from runmanager.answers.contest import BETTER, UNDECIDED, Contest, rule_of
+from runmanager.answers.contest import BETTER, IDENTICAL, UNDECIDED, Contest, rule_of
 from runmanager.answers.effects import changes, repeats_differ
 from runmanager.answers.importance import importances
 from runmanager.answers.ranking import (
@@ -25,7 +25,7 @@ from runmanager.answers.sentences import capital, counts_of, percents
 from runmanager.answers.verdict_sentence import clauses, two_digits
 from runmanager.core.experiment import Rule
 from runmanager.core.outcome import LEADING, Status
-from runmanager.core.wording import counted, printable
+from runmanager.core.wording import counted, listed, printable
 from runmanager.errors import InvalidArgumentError, MissingExtraError
 from runmanager.tables.columns import metrics_of
 
@@ -64,9 +64,9 @@ class Answers:
     @cached_property
     def verdict_on(self) -> Callable[[str | None], Contest]:
         """Compare the settings, or the values of an axis in otherwise equal settings; needs a ranking."""
-        ranking, rule = self.ranking, self.rule
+        ranking = self.ranking
         assert ranking
-        return cache(lambda axis: Contest(self.runs, ranking, axis, rule.margin, rule.error))
+        return cache(lambda axis: Contest(self.runs, ranking, axis, self.rule.margin, self.rule.error))
 
     @property
     def verdict(self) -> Contest:
@@ -113,10 +113,13 @@ class Answers:
         if others and not (texts or is_same(best.mean, others[0].mean)):
             gap = two_digits(best.mean - others[0].mean)
             texts.append(f"Its lead is {gap}; each setting ran once, so that may be chance")
+        if pruned := self.counts.get(Status.PRUNED):
+            texts.append(f"Not compared: {counted(pruned, 'pruned run')}")
         first = max(ranking.settings, key=lambda setting: ranking.goal.sign * setting.mean)
         if why := ranking.why_below(first):
-            name = capital(ranking.name(first))
-            texts.append(f"{name} has {ranking.written(first)}, but {why}: it ranks below")
+            texts.append(
+                f"{capital(ranking.name(first))} has {ranking.written(first)}, but {why}: it ranks below"
+            )
         return [*(f"{text}." for text in (*texts, self.front_sentence) if text), *ranking.notes]
 
     @property
@@ -140,22 +143,25 @@ class Answers:
             return ""
         best, metric, ties = ranking.settings[0], printable(ranking.goal.metric), ranking.num_ties
         name, value = capital(ranking.name(best)), ranking.written(best)
+        outcome = self.has_verdict and self.verdict.outcome
+        if outcome == IDENTICAL:
+            name, ties = "Each", 0
         if ranking.repeats and not ties:  # an interval is of one setting
             (ends,) = ranking.intervals([best])
-            mean = f"the mean of {best.number} {ranking.unit}s" if best.number > 1 else f"of one {ranking.unit}"
-            value += f", {mean}" + (f", 95 % interval {ends}" if ends else "")
-        if len(ranking.settings) == 1:
+            value += f", the mean of {counted(best.number, ranking.unit)}"
+            value += f", 95 % interval {ends}" if ends else ""
+        if outcome == IDENTICAL or len(ranking.settings) == 1:
             return f"{name} has {metric} {value}"
         if ties:
             name += f", tied with {ranking.name(ranking.leaders[1]) if ties == 1 else f'{ties} others'},"
-        is_best = not ranking.is_choice and (not self.has_verdict or self.verdict.outcome == BETTER)
-        so_far = "" if self.is_over else " so far"
-        return f"{name} {'is best' if is_best else 'leads'}{so_far}: {metric} {value}"
+        is_best = not ranking.is_choice and outcome in (False, BETTER)
+        name += " is best" if is_best else " leads"
+        return f"{name}{'' if self.is_over else ' so far'}: {metric} {value}"
 
     @property
     def scope(self) -> str:
         """Name what the intervals of a table and the verdict belong to, "" if either is missing."""
-        if not (self.ranking and self.has_verdict and any(self.ranking.intervals(self.settings))):
+        if not (self.ranking and self.has_verdict and len({*self.ranking.intervals(self.settings)}) > 1):
             return ""
         return "intervals are per setting, the verdict compares all pairs"
 
@@ -166,8 +172,10 @@ class Answers:
         assert ranking
         if len(ranking.goals) < 2 or not ranking.front:  # noqa: PLR2004 - a choice
             return ""
-        first = f"{printable(ranking.goal.metric)} is the first of {len(ranking.goals)} goals"
-        return f"{first}; the Pareto front of all has {counted(len(ranking.front), ranking.noun)}"
+        return (
+            f"The Pareto front of {listed(goal.metric for goal in ranking.goals)} "
+            f"has {counted(len(ranking.front), ranking.noun)}"
+        )
 
     @cached_property
     def all_matters(self) -> list[Matters]:
@@ -200,12 +208,12 @@ def answers_of(
     ranking, question = None, ""
     try:
         if goal is not None or own_goals(runs):
-            ranking = ranking_of(runs, goal, repeats)
             check_comparable(runs)
+            ranking = ranking_of(runs, goal, repeats)
     except InvalidArgumentError as error:
         if goal is not None or repeats is not None:
             raise
-        ranking, question = None, f"{error}"
+        question = f"{error}"
     counts = counts_of(statuses_of(runs))
     if is_over is None:
         is_over = not any(Status(word).is_open for word in counts)
@@ -257,13 +265,13 @@ def _matters(runs: pd.DataFrame, ranking: Ranking) -> Matters:
         )
     sizes = {name: size for name, (_, size) in changed.items() if math.isfinite(size)}
     if not sizes:
-        sentence = (
-            "No two settings differ in one hyperparameter alone, so none can be compared with all others equal."
-        )
+        sentence = "No two settings differ in one hyperparameter alone."
         return Matters(sentence, [], changed)
     (first, size), *further = sizes.items()
     sentence = f"Changing {first} alone changes {metric} by {size:.2g} on average"
     sentence += "".join(f", {name} by {size:.2g}" for name, size in further[:_MOST_FURTHER])
+    if not size:
+        sentence = f"Changing {' or '.join(sizes)} alone does not change {metric}"
     if math.isfinite(spread := repeats_differ(ranking)):
         sentence += f"; repeats of a setting differ by {spread:.2g}"
         sizes["repeats"] = spread

@@ -5,6 +5,7 @@ import random
 import re
 import shutil
 import sys
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -58,7 +59,7 @@ def test_losses_are_named_by_the_hyperparameter_that_only_the_lost_runs_have():
     rows.append({"lr": 0.2, "wd": 0.1, "seed": 0, "f1": math.nan, "status": "failed"})
     runs = load_table(pd.DataFrame(rows), hyperparameters=["lr", "wd", "seed"], goal="max:f1")
 
-    assert "lr=0.2 wd=0.1 lost 1 of 1 seed (failed)" in str(verdict(runs))
+    assert "lr=0.2 wd=0.1 is not compared (failed)" in str(verdict(runs))
     failed = runs[runs["lr"] == 0.2].assign(status=["failed"] * 4)
     only = pd.concat([runs[runs["lr"] == 0.1], failed])
     only.attrs = runs.attrs
@@ -333,6 +334,17 @@ SAID = {
         "Run 1 (lr=0.1), tied with run 2 (lr=0.3), is best: f1 0.5",
     ),
     "a single result": ({"lr": [0.1]}, lambda run: {"f1": run.lr}, "Run 1 has f1 0.1"),
+    "nothing changes": (
+        {"lr": [0.1, 0.3], "width": [8, 16]}, lambda _: {"f1": 0.5},
+        "matters Changing lr or width alone does not change f1.",
+    ),
+    "more runs than the table has": (
+        {"lr": [*range(7)]}, lambda run: {"f1": run.lr}, "(the first 5; all 7 runs are ranked)",
+    ),
+    "all are identical": (
+        {"lr": [0.1, 0.3], "fold": [1, 2, 3, 4, 5]}, lambda run: {"f1": run.fold},
+        "identical, decided after 5 folds Each has f1 3, the mean of 5 folds, 95 % interval 1.037 to 4.963.",
+    ),
     "a lead of few seeds, its mean and its interval": (
         {"lr": [0.1, 0.3], "seed": [1, 2]}, lambda run: {"f1": run.lr + 0.01 * run.seed * run.lr},
         ("leads: f1 0.3045, the mean of 2 seeds, 95 % interval 0.2854 to 0.3236. "
@@ -348,7 +360,7 @@ SAID = {
     ),
     "several goals": (
         {"lr": [0.1, 0.3]}, lambda run: {"f1": run.lr, "cost": run.lr},
-        "f1 is the first of 2 goals; the Pareto front of all has 2 runs.",
+        "The Pareto front of f1, cost has 2 runs.",
     ),
     "all of the best have None": (
         {"lr": [0.1, 0.2, 0.3, 0.4, 0.5], "decay": [None, 3]},
@@ -366,6 +378,16 @@ def test_the_panel_says_what_decides(tmp_path, case):
     outcome = execute(tmp_path, grid, scores, goal=goal)
 
     assert sentence in " ".join(str(outcome.panel).split())
+    assert "intervals are per setting" not in str(outcome.panel) or "95 % interval  " in str(outcome.panel)
+
+
+def test_the_page_of_a_single_run_has_no_best_one(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    paths = {Path("one"): [0.1], Path("two"): [0.1, 0.3]}
+    one, two = (execute(path, {"lr": paths[path]}, lambda run: {"f1": run.lr}).panel for path in paths)
+
+    assert "# a page: its curves and settings" in str(one)
+    assert "# a page: which is best, and why" in str(two)
 
 
 # Why

@@ -296,6 +296,7 @@ def test_pruned_runs_are_no_failures(tmp_path):
     lines = text_of(tmp_path, grid, scores, prune=SuccessiveHalving("val_accuracy"))
 
     assert "pruned" in lines[0]
+    assert "Not compared: 3 pruned runs." in " ".join(lines)
     assert not [line for line in lines if line.startswith("✗")]
 
 
