@@ -2,7 +2,7 @@
 
 import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -64,7 +64,7 @@ class TrainedRun:
         self,
         after: int,
         step: str,
-        optimizers: Sequence[Any],
+        optimizer: Any,
         loader: Any,
         *,
         is_saving: bool,
@@ -82,8 +82,8 @@ class TrainedRun:
         if is_saving and inexact:
             warn(inexact)
             state.inexact = inexact  # known too late for the journal's first line
-        if optimizers:
-            state.learning_rate = lambda: float(optimizers[0].param_groups[0]["lr"])
+        if optimizer:
+            state.learning_rate = lambda: float(optimizer.param_groups[0]["lr"])
         if opened.loader is None:  # the loader of a stream has no length and therefore no truth value
             opened.loader = loader
 

@@ -115,10 +115,13 @@ class RunManagerCallback(TrainerCallback):
         args.logging_nan_inf_filter = False  # the filter would hide NaN losses of a diverged run
         if not self.run.opened.has_begun:
             checkpoint_path(self.run.manager)  # what the program has left out
-        step = "trainer.train(resume_from_checkpoint=checkpoint_path(manager))"
-        optimizers = [*filter(None, [kwargs.get("optimizer")])]
-        loader = kwargs.get("train_dataloader")
-        self.run.begin(round(state.epoch or 0), step, optimizers, loader, is_saving=self._is_saving)
+        self.run.begin(
+            round(state.epoch or 0),
+            "trainer.train(resume_from_checkpoint=checkpoint_path(manager))",
+            kwargs.get("optimizer"),
+            kwargs.get("train_dataloader"),
+            is_saving=self._is_saving,
+        )
         if self._is_saving and Path(args.output_dir or "").absolute() != self.run.folder.absolute():
             rule = f"output_dir is {args.output_dir!r}, but checkpoints have to be in the folder of the run"
             advice = "training_arguments(manager), or RunManagerCallback(manager, checkpoint=False)"

@@ -171,7 +171,7 @@ class RunManagerCallback(Checkpoint):  # type: ignore[misc]  # mypy does not fol
         self.run.begin(
             self._loaded.get("epoch", 0),
             "trainer.fit(..., ckpt_path=checkpoint_path(manager))",
-            trainer.optimizers,
+            next(iter(trainer.optimizers), None),
             trainer.train_dataloader,
             is_saving=self._is_saving,
             inexact=_RELOADED if trainer.reload_dataloaders_every_n_epochs else "",
