@@ -77,7 +77,6 @@ class LoopOutput(RunListener):
 
     def end_at_exit(self) -> None:
         """End the open run when the program exits, by the exception that ends the program if there is one."""
-        atexit.unregister(self.end_at_exit)
         manager, experiment = self._manager_of(), self._folder.path.parent
         has_ended = manager is not None and not manager._is_open  # the disk was full
         is_ours = self._process == os.getpid() and ranks.is_main()
@@ -112,6 +111,8 @@ def epoch_line(
     goal: Goal | None = None,
 ) -> str:
     """Write an epoch as one line, cut at `width`; the goal's metric comes first, hyperparameters last."""
+    from rich.text import Text
+
     epoch = f"epoch {record.epoch}"
     if num_epochs is not None:
         epoch = f"epoch {record.epoch:>{len(str(num_epochs))}}/{num_epochs}"
@@ -121,8 +122,6 @@ def epoch_line(
     metrics = [f"{printable(name)} {values[name]:<6}" for name in names]
     (seconds,) = durations([record.metrics["epoch duration"]])
     labels = " ".join(f"{printable(name)}={printable(text(value))}" for name, value in params.items())
-    from rich.text import Text
-
     line = Text(join([f"run {number}", epoch, *metrics, f"{seconds:>7}", labels]))
     line.truncate(width, overflow="ellipsis")
     return line.plain
