@@ -54,9 +54,10 @@ def report_command(
     folders = folders or [_RUNS]
     source: Any = folders[0] if len(folders) == 1 else folders
     values = None
-    if base is not None or hyperparameters or any(map(is_table, folders)):
+    if base or hyperparameters or any(map(is_table, folders)):
         runs = load_selected(*folders, goal=goals, repeats=repeats, hyperparameters=hyperparameters)
-        source = runs if is_table(folders[0]) else source
+        if is_table(folders[0]):
+            source = runs
         values = values_of_base(base, runs, repeats)
     if watch and not is_table(folders[0]):
         watch_runs(source, output, goals, repeats, values, say=say)

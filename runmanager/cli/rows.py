@@ -78,9 +78,10 @@ def load_selected(
             if names:
                 say(f"{files[0]}: the hyperparameters are {listed(names)}; to correct: --hyperparameters")
         if not names:
-            rule = f"{files[0]} does not say which columns are hyperparameters"
-            step = f"name them among {listed(runs)}, as --hyperparameters lr,width"
-            raise InvalidArgumentError(f"{rule}: {step}")
+            raise InvalidArgumentError(
+                f"{files[0]} does not say which columns are hyperparameters: name them among {listed(runs)}, "
+                "as --hyperparameters lr,width"
+            )
         runs = load_table(runs, names, repeats=repeats, goal=goal)
     if runs.empty:
         raise FileNotFoundError(no_runs(folders[0]))

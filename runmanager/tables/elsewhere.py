@@ -26,8 +26,5 @@ def certain_hyperparameters(table: pd.DataFrame, goals: Sequence[str], repeats: 
     if not names:
         return []
     settings = table.groupby(names, dropna=False)
-    return (
-        names
-        if len({frozenset(map(tuple, rows[list(repeats)].to_numpy())) for _, rows in settings}) == 1
-        else []
-    )
+    repeated = {frozenset(map(tuple, rows[list(repeats)].to_numpy())) for _, rows in settings}
+    return names if len(repeated) == 1 else []
