@@ -25,10 +25,7 @@ def numbers_of(only: Any, problems: Problems) -> list[int]:
 
 
 def choose(
-    numbers: Sequence[int],
-    grid: Sequence[Run],
-    missing: Mapping[str, str],
-    experiment: Experiment,
+    numbers: Sequence[int], grid: Sequence[Run], missing: Mapping[str, str], experiment: Experiment
 ) -> Sequence[int]:
     """Return the indexes of the runs with these numbers."""
     problems = Problems()

@@ -47,11 +47,7 @@ def options(
 
 
 def tensorboard_command(
-    root: Path = Path("runs"),
-    *,
-    experiment: str | None = None,
-    port: int | None = None,
-    bind_all: bool = False,
+    root: Path = Path("runs"), *, experiment: str | None = None, port: int | None = None, bind_all: bool = False
 ) -> None:
     """Start TensorBoard and open it in a browser.
 
