@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from runmanager import InlineExecutor, fit, load_results, load_run, load_runs
 from tests.border import reading
 from tests.border.events import scalars_of
-from tests.border.work import announce, meet, start, statuses, trained
+from tests.border.work import announce, meet, scaled, start, statuses, trained
 
 pytestmark = pytest.mark.usefixtures("own_folder")
 DATA = TensorDataset(torch.randn(14, 1, 2, 2, generator=torch.Generator().manual_seed(0)), torch.arange(14) % 3)
@@ -262,17 +262,6 @@ def test_runs_begun_with_another_release_of_torch_are_executed_anew_and_their_jo
     assert [path.read_bytes() for path in paths] == before
     assert outcome.results["epoch"].tolist() == [1, 2, 3] * 2
     assert outcome.runs["attempts"].tolist() == [2, 1 if at else 2]
-
-
-def scaled(scale):
-    """Make a training function of which another scale is another value."""
-
-    def train_scaled(run, manager):
-        with manager.run(run):
-            for _ in manager.epochs(1):
-                manager.track_loss(run.lr * scale, 1)
-
-    return train_scaled
 
 
 @pytest.mark.parametrize("plan_only", [True, False])

@@ -16,7 +16,7 @@ import pytest
 
 from runmanager import load_runs
 from tests.border import reading
-from tests.border.work import start, statuses
+from tests.border.work import Dropping, start, statuses
 
 pytestmark = pytest.mark.usefixtures("own_folder")
 LRS = {"lr": [0.1, 0.2]}
@@ -197,13 +197,6 @@ def two_epochs(run, manager):
             manager.track_loss(run.lr, 1)
             if epoch == 2:
                 Dropping()
-
-
-class Dropping:
-    """Gets Ctrl-C where Python drops what is raised."""
-
-    def __del__(self):
-        signal.raise_signal(signal.SIGINT)
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

@@ -40,7 +40,7 @@ from runmanager import (
     run_grid,
 )
 from tests.border import reading
-from tests.border.work import LRS, announce, start, statuses, train, trained
+from tests.border.work import LRS, announce, scaled, start, statuses, train, trained
 
 HOME = Path(__file__).parents[2]
 
@@ -476,17 +476,6 @@ def test_a_check_tries_two_steps_of_each_setting_and_names_all_that_fail(own_fol
     assert (own_folder / "steps.txt").read_text() == "4 1\n" * 2
     assert torch.equal(torch.get_rng_state(), before)
     assert start({"width": [4]}, wide_train, check=True).exit_code == 0
-
-
-def scaled(scale):
-    """Make a training function of which another scale is another value."""
-
-    def train_scaled(run, manager):
-        with manager.run(run):
-            for _ in manager.epochs(1):
-                manager.track_loss(run.lr * scale, 1)
-
-    return train_scaled
 
 
 @pytest.mark.parametrize(

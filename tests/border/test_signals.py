@@ -12,13 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from runmanager import run_grid
 from tests.border.experiments import QUIET
-
-
-class Dropping:
-    """Gets a signal where Python drops what is raised."""
-
-    def __del__(self):
-        signal.raise_signal(signal.SIGINT)
+from tests.border.work import Dropping
 
 
 def start(root, function):

@@ -1,8 +1,9 @@
-"""A training function that meets the faults that files announce: its code and its values never change."""
+"""Training functions: one meets the faults that files announce, and its code and its values never change."""
 
 import os
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,24 @@ def train(run: Any, manager: Any) -> None:
         for epoch in manager.epochs(3, checkpoint={"state": {}}):
             manager.track_loss(run.lr / epoch, 1)
             meet(run, epoch)
+
+
+def scaled(scale: float) -> Callable[[Any, Any], None]:
+    """Make a training function of which another scale is another value."""
+
+    def train_scaled(run: Any, manager: Any) -> None:
+        with manager.run(run):
+            for _ in manager.epochs(1):
+                manager.track_loss(run.lr * scale, 1)
+
+    return train_scaled
+
+
+class Dropping:
+    """Gets Ctrl-C where Python drops what is raised."""
+
+    def __del__(self) -> None:
+        signal.raise_signal(signal.SIGINT)
 
 
 def start(params: Any = LRS, function: Any = train, **options: Any) -> GridOutcome:
