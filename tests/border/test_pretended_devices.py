@@ -77,6 +77,16 @@ def manager_in(root, **options):
     return RunManager("exp", root, display=False, **options)
 
 
+def learn(model, optimizer, inputs, labels):
+    """Train a network with a batch; return its scores and the loss."""
+    preds = model(inputs)
+    loss = nn.functional.cross_entropy(preds, labels)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    return preds, loss
+
+
 # Numbers
 
 
@@ -178,11 +188,7 @@ def waits_of(here, loader, step):
         for _ in manager.epochs(1):
             here.waits.calls.clear()
             for inputs, labels in manager.batches():
-                preds = model(inputs)
-                loss = nn.functional.cross_entropy(preds, labels)
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
+                preds, loss = learn(model, optimizer, inputs, labels)
                 step(manager, loss, preds, labels)
             calls = list(here.waits.calls)
     return calls
@@ -336,11 +342,7 @@ def test_an_epoch_needs_no_kernel_that_was_not_warmed_and_the_first_is_marked_in
             warmed = set(several.kernels)
             for epoch in manager.epochs(2):
                 for inputs, labels in manager.batches():
-                    preds = model(inputs)
-                    loss = nn.functional.cross_entropy(preds, labels)
-                    optimizer.zero_grad()
-                    loss.backward()
-                    optimizer.step()
+                    preds, loss = learn(model, optimizer, inputs, labels)
                     manager.track_loss(loss, labels)
                     manager.track_num_correct(preds, labels)
                 if epoch > 1:
@@ -504,10 +506,7 @@ def plain(run, manager, loader):
     with manager.run(run, model, loader):
         for _ in manager.epochs(1, checkpoint={"network": model, "optimizer": optimizer}, keep="last"):
             for inputs, labels in manager.batches():
-                loss = nn.functional.cross_entropy(model(inputs), labels)
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
+                _, loss = learn(model, optimizer, inputs, labels)
                 manager.track_loss(loss, labels)
                 manager.log(step_loss=loss)
             manager.evaluate(loader)
