@@ -58,7 +58,7 @@ def standing(contest: Contest) -> list[str]:
     lead, count = contest.leads[rivals[0]], _count(contest, rivals[0])
     text, step = f"undecided after {count}" if lead.n > 1 else "undecided", f"level with {best}"
     if math.isnan(lead.mean):
-        return [text, f"{rival} has no {unit} that can be compared"]
+        return [text, f"{rival} has no comparable {unit}"]
     if lead.mean > 0:
         text = f"{best} leads {_others(contest, rivals)}, but "
         text += f"{count} do not decide it" if lead.n > 1 else "one run each decides nothing"

@@ -152,7 +152,8 @@ class GridProgress(Display):
         self._ended.add(folder.id)
         self._rank()
         metrics, sign = ranked_numbers([result], self._table.goals)[0], status.sign
-        notes, below = [join([status, cause]), status], list[str]()
+        notes = [join([status, cause]), status]
+        below: list[str] = []
         if status is Status.COMPLETED:
             self._past.append((folder.params, result.seconds))
             notes = [running.beginning]
@@ -261,7 +262,8 @@ class GridProgress(Display):
 
     def _drawing(self, width: int, height: int) -> list[Text]:
         """Return the lines below the printed ones: a row per running run, the best run so far, and a bar."""
-        now, lines = time.monotonic(), list[Text]()
+        now = time.monotonic()
+        lines: list[Text] = []
         runs = [*self._running.values()]
         if top := runs[: max(height - _NUM_OTHER_LINES, 1)]:
             headings, rows, _ = self._table.lines([run.row(now) for run in top], width)

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions
 from rich.text import Text
 
@@ -53,10 +52,13 @@ class Panel:
         """Return the lines above the table: the title, the note, and the best setting."""
         content = self.conclusion
         counts = [f"{number:,} {status}".replace(" ", HARD) for status, number in content.counts]
-        title, *more = wrapped(" · ".join([content.folder, *counts]), width, "━━ ", _INDENT)
-        if not more:
-            title += f" {'━' * (width - cell_len(title) - 1)}"
-        lines = [Text(line, "bold") for line in [title, *more]]
+        lines = [
+            Text(line, "bold") for line in wrapped(" · ".join([content.folder, *counts]), width, "━━ ", _INDENT)
+        ]
+        for line in lines:
+            line.highlight_words(("failed", "diverged"), "red")
+        if len(lines) == 1:
+            lines[0].append(f" {'━' * (width - lines[0].cell_len - 1)}", "not bold dim")
         lines += map(Text, wrapped(content.note, width, "", _INDENT) if content.note else [])
         return lines + _sentence(content.best, width, content.best.details, "bold")
 
@@ -73,10 +75,9 @@ class Panel:
         commands = [step[is_page] for step in content.steps]
         longest = max(map(len, commands), default=0)
         for command, (*_, purpose) in zip(commands, content.steps, strict=True):
-            start, comment = "" if command != commands[0] else "next", f"  # {purpose}"
-            fits = _HEADING + longest + len(comment) <= width
+            start, comment = "next" if command == commands[0] else "", f"  # {purpose}"
             line = Text(f"{start:<{_HEADING}}{command:<{longest}}")
-            lines.append(line.append(comment if fits else "", "dim"))
+            lines.append(line.append(comment if line.cell_len + len(comment) <= width else "", "dim"))
         return lines
 
 

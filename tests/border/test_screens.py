@@ -118,6 +118,15 @@ def test_signs_have_colors_and_the_answer_is_bold(screen):
     assert [file.style_of(text)[0] for text in ("✗ failed:", "✗ diverged:")] == ["red", "red"]
 
 
+def test_a_title_has_failures_in_red_and_a_dim_rule(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with terminal(80) as screen:
+        execute(Path(), {"lr": [0.4], "width": [8]}, noisy, display=True)
+
+    assert screen.style_of("failed ━━━") == ("red", True)
+    assert not screen.style_of("━━━")[1]
+
+
 @pytest.mark.parametrize("width", [80, 120])
 def test_a_cause_that_is_seen_twice_is_explained_once(tmp_path, width):
     with terminal(width) as screen:
