@@ -143,7 +143,7 @@ def test_a_grid_ends_with_each_kind_of_verdict(start, means, noise, decide, outc
 
     decision = verdict(runs)
     assert decision.outcome == outcome
-    assert str(decision).partition(": ")[0] in show(runs).caption
+    assert str(decision).partition("; ")[0] in show(runs).caption
 
 
 def test_a_seed_that_changes_nothing_is_named_and_ends_the_repeats(start, tmp_path, caplog):

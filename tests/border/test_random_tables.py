@@ -320,7 +320,7 @@ def check_sentences(case: Case, outcome: GridOutcome, root: Path) -> None:
         command("list", root).err,
     ]
     if case.axes and len(case.order) > 1:
-        first = str(verdict(runs)).partition(": ")[0].replace("undecided", "Undecided")
+        first = str(verdict(runs)).partition("; ")[0].replace("undecided", "Undecided")
         of_verdict = [
             *surfaces,
             show(runs).caption,
