@@ -260,9 +260,7 @@ def _matters(runs: pd.DataFrame, ranking: Ranking) -> Matters:
         return Matters(f"{shares.sentence}.", bars, changed, is_searched=True)
     if Status.PRUNED in statuses_of(runs):
         # the survivors are a selection: their differences are too small
-        return Matters(
-            "Some runs were pruned, so what one hyperparameter alone changes cannot be said.", [], {}
-        )
+        return Matters("Runs were pruned, so what one hyperparameter alone changes cannot be said.", [], {})
     sizes = {name: size for name, (_, size) in changed.items() if math.isfinite(size)}
     if not sizes:
         sentence = "No two settings differ in one hyperparameter alone."

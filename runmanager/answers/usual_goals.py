@@ -21,4 +21,4 @@ def companion(metric: str, names: Iterable[str]) -> str:
 
 def assumption(axes: Sequence[str]) -> str:
     """Return a sentence that the given axes were chosen as repeat axes by name; "" without axes."""
-    return f"Taken as repeats by name: {' and '.join(axes)}; repeats=() takes none" if axes else ""
+    return f"Repeats by name: {' and '.join(axes)}; repeats=() takes none" if axes else ""

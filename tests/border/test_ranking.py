@@ -503,7 +503,7 @@ def test_several_experiments_are_an_axis_and_are_compared_by_all_their_goals(two
     assert {*effects(load_runs(two))["axis"]} == {"lr", "experiment", "second"}
     (row,) = [line for line in differences.splitlines() if "leading setting" in line and "f1" in line]
     assert ("0.7" in row, "0.8" in row, "0.9" in row) == (True, True, False)
-    assert command("list", two).err.count("Taken as repeats by name: seed; ") == 1
+    assert command("list", two).err.count("Repeats by name: seed; ") == 1
     assert "lr=2" in " ".join(command("list", two, "--where", "lr<9").err.split())
 
 
