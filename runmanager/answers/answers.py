@@ -110,9 +110,12 @@ class Answers:
             return []
         best, *others = ranking.leaders
         texts = [self.result, self.open] if self.has_verdict else []
-        if others and not (texts or is_same(best.mean, others[0].mean)):
-            gap = two_digits(best.mean - others[0].mean)
-            texts.append(f"Its lead is {gap}; each setting ran once, so that may be chance")
+        if others and not texts:
+            if not is_same(best.mean, others[0].mean):
+                gap = two_digits(best.mean - others[0].mean)
+                texts.append(f"Its lead is {gap}; each setting ran once, so that may be chance")
+            elif not ranking.num_ties:
+                texts.append(f"{printable(ranking.goal.metric)} is tied, so the next goal decides")
         if pruned := self.counts.get(Status.PRUNED):
             texts.append(f"Not compared: {counted(pruned, 'pruned run')}")
         first = max(ranking.settings, key=lambda setting: ranking.goal.sign * setting.mean)

@@ -362,6 +362,10 @@ SAID = {
         {"lr": [0.1, 0.3]}, lambda run: {"f1": run.lr, "cost": run.lr},
         "The Pareto front of f1, cost has 2 runs.",
     ),
+    "several goals, the first is tied": (
+        {"lr": [0.1, 0.3]}, lambda run: {"f1": 0.5, "cost": run.lr},
+        "f1 is tied, so the next goal decides. The Pareto front of f1, cost has 1 run.",
+    ),
     "all of the best have None": (
         {"lr": [0.1, 0.2, 0.3, 0.4, 0.5], "decay": [None, 3]},
         lambda run: {"f1": run.lr * (run.decay is None)},
