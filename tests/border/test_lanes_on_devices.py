@@ -115,13 +115,16 @@ def filling(run, report):
     assert accelerators._here
     machine = accelerators._here.machine
     began_before = machine.folder / "began before the memory was taken"
+    given_back = machine.folder / "memory was given back"
     if run.number:
         began_before.touch()
+        wait_until(given_back.exists)
         return named(run, report)
     free, _ = torch.accelerator.get_memory_info()
     held = torch.empty(free, dtype=torch.uint8, device=run.device)
     wait_until(lambda: machine.starts(0) >= 3 or began_before.exists())  # one of them has been refused
     del held
+    given_back.touch()
     return named(run, report)
 
 

@@ -42,6 +42,7 @@ def test_once_a_signal_has_come_processes_of_loaders_may_end_and_before_they_fai
 
     def train(run, manager):
         loader = iter(DataLoader(TensorDataset(torch.ones(400, 1)), batch_size=1, num_workers=1))
+        next(loader)  # its process has set its own handlers of signals
         (process,) = multiprocessing.active_children()
         with manager.run(run):
             for _ in manager.epochs(1):
