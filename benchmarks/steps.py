@@ -88,12 +88,12 @@ def make(path: Path, *, with_steps: bool) -> None:
     with mock.patch("os.fsync"):
         for run in Experiment(path).plan([{"lr": number} for number in range(RUNS)], {}):
             run.path.mkdir()
-            journal, file = Journal(run.path, 1, {"after": 0}), StepLog(run.path, 1, {})
+            journal, file = Journal(run.path, 1, {"after": 0}), StepLog(run.path, 1, {}, ())
             for epoch in range(1, EPOCHS + 1):
                 first = STEPS * (epoch - 1) + 1
                 for start in range(first, first + STEPS, AT_ONCE) if with_steps else ():
                     for step, number in enumerate(numbers, start):
-                        file.add({"step_loss": number}, 1, epoch=epoch, batch=step)
+                        file.add({"step_loss": number}, 1, epoch=epoch, batch=step, before=0)
                     file.write()
                 journal.epoch(EpochRecord(epoch, {"loss": 0.5}, {}, steps=STEPS))
             journal.end(Outcome(Status.COMPLETED, "", EPOCHS))

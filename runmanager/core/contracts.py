@@ -159,7 +159,7 @@ class RunListener(Listener):
         """Called when values of single steps are written."""
 
     def image_logged(self, name: str, image: Any) -> None:
-        """Called with the first image of a name in an epoch: a figure, or uint8 ``(C, H, W)`` on the CPU."""
+        """Called with the first image of a name in an epoch: a figure, uint8 ``(C, H, W)``, or a batch."""
 
     def evaluated(self, values: Mapping[str, float]) -> None:
         """Called when the network was evaluated before the first epoch."""

@@ -131,7 +131,7 @@ class OpenEvaluation:
             else:
                 inputs, targets = pair_of(batch, "evaluate()")
                 outputs = network(inputs)
-                value = loss(outputs, targets)
+                value = self._loss(loss, outputs, targets)
             if metrics and outputs is None:
                 raise InvalidArgumentError(
                     "step= must return (loss, outputs, targets) for metrics=, got the loss alone"
@@ -152,6 +152,16 @@ class OpenEvaluation:
                 self._computed[column] = _number(column, part)
         if counts:
             counts.add_ranks()
+
+    def _loss(self, loss: Loss, outputs: Any, targets: Any) -> torch.Tensor:
+        """Compute the loss of a batch; an exception gets a note with the shapes."""
+        try:
+            return loss(outputs, targets)
+        except Exception as error:
+            shapes = [tuple(getattr(value, "shape", ())) for value in (outputs, targets)]
+            rule = "is loss= for outputs and labels of these shapes?"
+            error.add_note(f"evaluate(..., {self._name!r}): {rule} {shapes}")
+            raise
 
     def _ready(self, metrics: Any) -> dict[str, Metric]:
         """Send metrics to the device and reset them."""

@@ -560,10 +560,12 @@ class Manager:
         are waiting, when the first value has waited for 10 seconds, and at the end of the epoch. If an epoch is
         executed again, its values are replaced. Under torchrun, the values of rank 0 are logged.
 
-        A figure of matplotlib, or an image, is written only to TensorBoard, under ``images/``: the first image
-        of each name in each epoch, whatever `every` is. An image is an array or tensor ``(H, W)``, ``(C, H,
-        W)`` or ``(H, W, C)`` with one or three channels, of uint8, bool, or floats from 0 to 1; reading it
-        waits for the device.
+        A figure of matplotlib, an image, or a batch of images is written only to TensorBoard, under
+        ``images/``: the first one of each name in each epoch, whatever `every` is. An image is an array or
+        tensor ``(H, W)``, ``(C, H, W)`` or ``(H, W, C)`` with one or three channels, of uint8, bool or floats;
+        a batch ``(N, C, H, W)`` becomes a sheet, eight in a row. Reading it waits for the device.
+
+        A value with the name of a hyperparameter, such as a scheduled `lr`, is logged as ``lr_logged``.
 
         Args:
             values: Name -> value, for names that are not identifiers: ``log({"train/loss": loss})`` becomes the
@@ -594,8 +596,9 @@ class Manager:
             raise LifecycleError("log() in an evaluation, which has no steps: track() adds to its columns")
         epoch = self._open_epoch("log()")
         values = {**(values or {}), **named}
-        add = run.step_log().add
-        if seconds := add(values, every, epoch=run.number, batch=epoch.step, before=run.num_steps):
+        if seconds := run.step_log().add(
+            values, every, epoch=run.number, batch=epoch.step, before=run.num_steps
+        ):
             epoch.add_seconds("phase_log_s", seconds)
 
     def summary(

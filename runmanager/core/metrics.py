@@ -388,7 +388,7 @@ def single(name: str, value: Any) -> torch.Tensor | float:
         if value.numel() != 1:
             raise InvalidArgumentError(
                 f"{name} must be a single value, the mean over the batch, got a tensor of shape "
-                f"{tuple(value.shape)}: call {'' if value.is_floating_point() else '.float()'}.mean() on it"
+                f"{tuple(value.shape)}: call .float().mean() on it"
             )
         if not (value.is_cpu and IS_CPU_READ):
             # copy the value, as the loop may modify the tensor

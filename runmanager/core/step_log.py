@@ -35,7 +35,7 @@ class StepLog:
     """The logged values of single steps of a run, and their file, which the first block creates."""
 
     def __init__(
-        self, folder: Path, attempt: int, params: Mapping[str, Any], listeners: Iterable[RunListener] = ()
+        self, folder: Path, attempt: int, params: Mapping[str, Any], listeners: Iterable[RunListener]
     ) -> None:
         self._folder, self._attempt, self._params, self._listeners = folder, attempt, params, listeners
         self._is_writer = ranks.is_main()
@@ -50,9 +50,7 @@ class StepLog:
         self._num_pending = 0  # number of values that are not written yet
         self._since = 0.0  # time of the first of them
 
-    def add(
-        self, values: Mapping[str, Any], every: int, *, epoch: int = 1, batch: int = 0, before: int = 0
-    ) -> float:
+    def add(self, values: Mapping[str, Any], every: int, *, epoch: int, batch: int, before: int) -> float:
         """Add values of the current step; return the time (s) of drawing images and of writing."""
         if not is_count(every, 1):
             rule = "every must be a whole number, 1 or more"
@@ -83,14 +81,15 @@ class StepLog:
         seconds = 0.0
         for name, value in values.items():
             column = column_of(name)
-            if column == STEP:
-                rule = "'step' is a column of load_steps() already: give the value another name"
-                raise InvalidArgumentError(rule)
-            check_column(column, self._params)
+            check_column(column, ())
+            if column in (STEP, *self._params):  # columns of load_steps already
+                column += "_logged"
             claim_column(self._sources, column, name)
-            if may_be_image(value) and column in self._images:
-                continue
-            image = image_of(column, value) if may_be_image(value) else None
+            image = None
+            if may_be_image(value):
+                if column in self._images:
+                    continue
+                image = image_of(value)
             if image is None:
                 numbers[column] = value
                 continue
@@ -141,41 +140,37 @@ class StepLog:
 
 
 def may_be_image(value: Any) -> bool:
-    """Whether a value is a figure, or has the dimensions of an image."""
+    """Whether a value is a figure, or has the dimensions of an image or a batch of images."""
     dimensions = getattr(value, "ndim", None)
     if dimensions is None:
-        return hasattr(value, "canvas") and callable(getattr(value, "savefig", None))
-    return dimensions in (2, 3) and math.prod(value.shape) > 1
+        return hasattr(value, "savefig")
+    return dimensions in range(2, 5) and math.prod(value.shape) > 1
 
 
-def image_of(name: str, value: Any) -> Any:
-    """Return a figure unchanged, an image as uint8 ``(C, H, W)`` on the CPU, None for other matrices.
+def image_of(value: Any) -> Any:
+    """Return a figure unchanged, an image as uint8 ``(C, H, W)`` on the CPU, None for other values.
 
     An image is an array or tensor ``(H, W)``, ``(C, H, W)`` or ``(H, W, C)`` of uint8, bool, or floats from 0
-    to 1; reading it waits for the device.
+    to 1; reading it waits for the device. A batch, or an image of other floats, becomes ``(N, C, H, W)``.
     """
     if not hasattr(value, "ndim"):
         return value
     try:
-        image = (value if isinstance(value, torch.Tensor) else torch.from_numpy(np.array(value))).detach().cpu()
+        image = (value if isinstance(value, torch.Tensor) else torch.from_numpy(np.array(value))).cpu()
     except (TypeError, NotImplementedError):  # the errors of objects, and of a tensor without data
         return None
     if image.ndim == 2:  # noqa: PLR2004 - (H, W)
         image = image[None]
-    elif image.shape[0] not in _CHANNELS:
-        image = image.permute(2, 0, 1)
-    if image.shape[0] not in _CHANNELS:
+    elif image.shape[-3] not in _CHANNELS:
+        image = image.movedim(-1, -3)
+    if image.shape[-3] not in _CHANNELS:
         return None
-    if not image.is_floating_point():
-        scales = {torch.uint8: 1, torch.bool: 255}
-        return image.to(torch.uint8) * scales[image.dtype] if image.dtype in scales else None
-    low, high = image.min().item(), image.max().item()
-    if low >= 0 and high <= 1:
-        return (image.float() * 255).round().to(torch.uint8)
-    if value.ndim == 2:  # noqa: PLR2004 - a matrix of other values
-        return None
-    rule = f"{name} has values from {low:.4g} to {high:.4g}, but an image of floats has values from 0 to 1"
-    raise InvalidArgumentError(f"{rule}: write log({name}=image.clamp(0, 1)), or scale it")
+    scale = {torch.uint8: 1, torch.bool: 255}.get(image.dtype)
+    if is_float := image.is_floating_point():
+        scale = 255 if image.min() >= 0 and image.max() <= 1 else None
+    if value.ndim == 4 or (scale is None and value.ndim == 3 and is_float):  # noqa: PLR2004 - above
+        return image.reshape(-1, *image.shape[-3:])
+    return None if scale is None else (image.float() * scale).round().to(torch.uint8)
 
 
 def block_line(attempt: int, epoch: int, block: Block) -> bytes:

@@ -1,8 +1,9 @@
-"""Configurations: `expand` returns the runs of a grid over nested data classes, mappings or OmegaConf."""
+"""Configurations: `expand` returns the runs of a grid over a data class, mapping, OmegaConf or Namespace."""
 
 import copy
 import dataclasses
 import sys
+from argparse import Namespace
 from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
 
@@ -17,19 +18,22 @@ def expand(
     config: Any,
     params: "Grid | Sequence[Run]",
     *,
+    constants: Collection[str] = (),
     where: Callable[[Run], bool] | None = None,
     max_runs: int | None = None,
 ) -> list[Run]:
     """Return the runs of a grid over an existing configuration; each has a copy as ``run.config``.
 
-    All values of the configuration are hyperparameters with dotted names, so another base configuration gives
-    other runs. `run_grid` accepts the result, alone or combined with other runs.
+    All values of the configuration but `constants` are hyperparameters with dotted names, so another base
+    configuration gives other runs. `run_grid` accepts the result, alone or combined with other runs.
 
     Args:
-        config: A nested data class, mapping (as from a YAML file) or OmegaConf configuration. Copies have the
-            same types.
+        config: A nested data class, a mapping (as from a YAML file), an OmegaConf configuration, or a Namespace
+            of argparse. Copies have the same types.
         params: The axes over fields, as for `RunBuilder.get_runs`, or the runs of a sample. The axis `device`
             need not be a field.
+        constants: The fields that are no hyperparameters, such as ``["log_interval"]``: they are in
+            ``run.config``, and another value gives the same runs.
         where: A filter: only runs for which the function returns true.
         max_runs: The maximum number of combinations; with None, the maximum is a million.
 
@@ -54,10 +58,12 @@ def expand(
         >>> second, second.config.opt
         (Run(opt.name='sgd', opt.lr=0.01, width=64), Optimizer(name='sgd', lr=0.01))
     """
+    is_namespace = isinstance(config, Namespace)
+    if is_namespace:
+        config = vars(config)
     outline = mapping_of(plain(config, resolve=False))
     if outline is None:
-        step = f": write {config.__name__}()" if isinstance(config, type) else ""
-        raise GridError(f"a configuration is a data class or a mapping, got {config!r:.60}{step}")
+        raise GridError(f"a configuration is a data class, a mapping or a Namespace, got {config!r:.60}")
     if "config" in outline:
         raise GridError("the configuration has the field 'config', which is run.config: rename it")
     axes: Any = params
@@ -65,21 +71,26 @@ def expand(
     combinations = axes if is_sample else RunBuilder.get_runs(axes, max_runs=max_runs)
     problems = Problems()
     names = dict.fromkeys(name for run in combinations for name in run._fields if name != "device")
-    fields = dict(leaves(outline, names))
-    for name in names:
+    unexpanded = [*names, *constants]
+    fields = dict(leaves(outline, unexpanded))
+    for name in unexpanded:
         if name not in fields:
-            hint = did_you_mean(name, dict(leaves(outline)), "it has")
+            hint = did_you_mean(name, fields, "it has")
             problems.append(f"the configuration has no field {name!r}; {hint}")
+    problems += check_names(fields)
     problems.raise_if_any()
     expanded: list[tuple[dict[str, Any], Any]] = []
     for run in combinations:
         values = run._asdict()
-        changes = {name: value for name, value in values.items() if name != "device" or "device" in outline}
+        changes = {name: value for name, value in values.items() if name in fields}
         copied = replaced(copy.deepcopy(config), changes)
         # the classes of the configuration may convert a value
-        converted = {name: plain(value) for name, value in leaves(copied, run._fields)}
-        expanded.append((converted | values | converted, copied))
-    problems += check_names(dict.fromkeys(name for params, _ in expanded for name in params))
+        converted = {
+            name: plain(value)
+            for name, value in leaves(copied, [*run._fields, *constants])
+            if name not in constants
+        }
+        expanded.append((converted | values | converted, Namespace(**copied) if is_namespace else copied))
     problems += check_values(pair for params, _ in expanded for pair in params.items())
     problems.raise_if_any()
     runs: list[Run] = []

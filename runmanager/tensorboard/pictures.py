@@ -30,25 +30,21 @@ _DARK = 0.5  # shade of a cell above which its number is white
 
 
 def picture(image: Any) -> Summary.Image:
-    """Draw a figure, or an image ``(1 or 3, H, W)`` of uint8."""
+    """Draw a figure, an image ``(1 or 3, H, W)`` of uint8, or a sheet of images ``(N, 1 or 3, H, W)``."""
     if isinstance(image, torch.Tensor):
-        return _encoded(image, "CHW")
+        return sheet(fitting(image)) if image.ndim == 4 else _encoded(image, "CHW")  # noqa: PLR2004 - (N, C, H, W)
     file = io.BytesIO()
     image.savefig(file, format="png")
     with Image.open(file) as drawn:
-        return Summary.Image(
-            encoded_image_string=file.getvalue(), width=drawn.width, height=drawn.height,
-            colorspace=len(drawn.getbands()),
-        )  # fmt: skip
+        return Summary.Image(encoded_image_string=file.getvalue(), width=drawn.width, height=drawn.height)
 
 
 def _encoded(pixels: Any, dimensions: str) -> Summary.Image:
-    summary = image_summary("", pixels, dataformats=dimensions)  # type: ignore[no-untyped-call]
-    return summary.value[0].image
+    return image_summary("", pixels, dataformats=dimensions).value[0].image  # type: ignore[no-untyped-call]
 
 
 def samples(batch: torch.Tensor) -> torch.Tensor | None:
-    """Return the images of a batch ``(N, C, H, W)`` that fit on a sheet; None if it has no images."""
+    """Return the `fitting` images of a batch; None if it has no images."""
     if (
         batch.shape[1] not in _CHANNELS
         or max(batch.shape[2:]) > _WIDEST
@@ -57,6 +53,11 @@ def samples(batch: torch.Tensor) -> torch.Tensor | None:
         or batch.device.type == "meta"
     ):
         return None
+    return fitting(batch)
+
+
+def fitting(batch: torch.Tensor) -> torch.Tensor:
+    """Return the images of a batch ``(N, C, H, W)`` that fit on a sheet, or the first one."""
     rows, columns = (max(1, min(8, _WIDEST // (size + _PADDING))) for size in batch.shape[2:])
     # copy the images, as a view would keep the whole batch in memory
     return batch.detach()[: rows * columns if columns == 8 else columns].clone()  # noqa: PLR2004 - torch's row
@@ -64,8 +65,8 @@ def samples(batch: torch.Tensor) -> torch.Tensor | None:
 
 def sheet(images: torch.Tensor) -> Summary.Image:
     """Draw `samples` ``(N, 1 or 3, H, W)``, eight in a row; the smallest value is black, the largest white."""
-    values = images.detach().float().cpu().nan_to_num(0, 0, 0)
-    low, high = values.min(), values.max()
+    values = images.float().cpu().nan_to_num(0, 0, 0)
+    low, high = values.aminmax()
     shades = (values - low) / (high - low).clamp_min(1e-12)
     return _encoded(functional.pad(shades, (0, _PADDING, 0, _PADDING)), "NCHW")
 
@@ -116,8 +117,7 @@ class Confusion:
         if self._counts is None or self.problem:
             return []
         counts = self._counts.sum(dim=0)[:-1].reshape(self._num_classes, -1)
-        rows: list[list[int]] = counts.tolist()
-        return rows if counts.any() else []
+        return counts.tolist() if counts.any() else []
 
 
 def class_names(loader: Any, num_classes: int) -> list[str]:

@@ -153,7 +153,7 @@ def train(root, loader, evaluated=()):
                 for _ in manager.batches():
                     manager.track_loss(1.0, 1)
                 manager.evaluate(evaluated, "validation")
-    except ValueError as error:
+    except (RuntimeError, ValueError) as error:
         traceback.clear_frames(error.__traceback__)  # or the loader waits five seconds for its worker
     return load_runs(root)["error"][0]
 
@@ -163,6 +163,13 @@ def test_an_error_in_a_worker_of_the_loader_names_its_cause(tmp_path):
 
     assert error.startswith("ValueError: sample 0 is spoiled (in worker 0 of the loader, epoch 1, ")
     assert "test_failure.py:" in error
+
+
+def test_labels_that_do_not_suit_the_loss_of_an_evaluation_ask_for_another_loss(tmp_path):
+    error = train(tmp_path, [(torch.zeros(2, 4), torch.zeros(2))], [(torch.zeros(2, 4), torch.zeros(2))])
+
+    assert "evaluate(..., 'validation'): is loss= for " in error
+    assert ", (2,)]" in error
 
 
 def test_an_error_in_an_evaluation_says_so_and_not_the_step_of_the_training(tmp_path):

@@ -1,5 +1,6 @@
 """From a mapping of axes to runs: RunBuilder, Run, ranges, samples, configurations, and what is refused."""
 
+import argparse
 import copy
 import dataclasses
 import itertools
@@ -394,6 +395,23 @@ def test_each_run_of_expand_has_a_configuration_of_its_own(axes):
     assert runs[0]._asdict() == {"opt.lr": 0.5, "opt.name": "sgd", "width": 64, "device": "cpu"}
     again = pickle.loads(pickle.dumps(runs[0]))
     assert (again, again.config) == (runs[0], runs[0].config)
+
+
+def test_parsed_arguments_are_a_configuration_whose_constants_identify_no_run():
+    first, second = (
+        expand(
+            argparse.Namespace(lr=0.1, width=8, log_interval=interval, tags=[set()]),
+            {"lr": [0.1, 0.2], "device": ["cpu"]},
+            constants=["log_interval", "tags"],
+        )
+        for interval in (10, 50)
+    )
+
+    assert first == second
+    assert first[1]._asdict() == {"lr": 0.2, "width": 8, "device": "cpu"}
+    assert second[1].config == argparse.Namespace(lr=0.2, width=8, log_interval=50, tags=[set()])
+    (problem,) = problems_of(expand, {"lr": 0.1}, {"lr": [0.1]}, constants=["log_intervall"])
+    assert "'log_intervall'" in problem
 
 
 def test_a_mapping_as_of_a_yaml_file_is_a_configuration():

@@ -209,17 +209,24 @@ RAMP = torch.linspace(0, 1, 60)
     ("values", "named"),
     [
         ({"loss": 1}, "'loss' is a column already"), ({"epoch": 1}, "'epoch' is a column already"),
-        ({"step": 1}, "'step' is a column of load_steps"), ({"lr": 1}, "'lr' is a hyperparameter"),
         ({"a b": 1}, "'a b' is not an identifier"), ({"score": "good"}, "score .* got 'good'"),
         ({"score": torch.zeros(2)}, r"score must be a single value.*\(2,\)"),
         ({"score": 9 * RAMP.reshape(6, 10)}, r"score must be a single value.*\(6, 10\)"),
-        ({"image": 9 * RAMP.reshape(3, 4, 5)}, r"from 0 to 9, .*log\(image=image.clamp\(0, 1"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_logged_is_refused_at_the_first_call(manager, values, named):
     for _ in begin(manager):
         with pytest.raises(InvalidArgumentError, match=named):
             manager.log(values)
+
+
+def test_a_scheduled_hyperparameter_has_a_curve_beside_its_column(manager, tmp_path):
+    for number in begin(manager):
+        manager.log(lr=0.5 * number, step=number)
+
+    steps = load_steps(tmp_path)
+    assert steps["lr"].unique().tolist() == [0.1]
+    assert steps["lr_logged"].tolist() == [0.5 * number for number in steps["step_logged"]]
 
 
 @pytest.mark.parametrize("every", [0, -1, 2.0, True, "2", None])
@@ -377,6 +384,9 @@ def test_logging_draws_no_random_number_and_changes_no_result(tmp_path):
         (RAMP.reshape(4, 5, 3).half(), (4, 5)),
         (np.arange(60, dtype=np.uint8).reshape(5, 4, 3)[::-1], (5, 4)),
         (RAMP.numpy().reshape(6, 10) > 0.5, (6, 10)),
+        (RAMP.reshape(3, 4, 5) - 9, (6, 7)),  # a sheet of one image, with its margin
+        (RAMP.reshape(5, 3, 2, 2), (4, 20)),
+        (RAMP.numpy().reshape(5, 2, 2, 3), (4, 20)),
     ],
 )
 def test_arrays_and_tensors_with_the_shape_of_an_image_are_drawn(tmp_path, value, size):

@@ -81,6 +81,18 @@ def test_a_logged_image_or_figure_is_shown_once_per_epoch(tmp_path):
     assert set(load_steps(tmp_path)) == {"run", "epoch", "step", "score", *RUN}
 
 
+def test_a_logged_batch_of_images_is_a_sheet_of_eight_in_a_row():
+    batch = torch.zeros(10, 3, 5, 4)
+    batch[9, 2] = -7  # black; a normalized image has any values
+
+    _, images = log_epoch(nn.Identity(), lambda manager: manager.log(samples=batch, one=batch[9] - 1))
+
+    sheet = pixels_of(images[1, "images/samples"])
+    assert sheet[:5, :4].tolist() == sheet[7:12, 6:10, [0, 1, 1]].tolist()
+    assert sheet[9, 7].tolist() == [255, 255, 0]
+    assert pixels_of(images[1, "images/one"])[0, 0].tolist() == [255, 255, 0]
+
+
 def sheet_of(batch):
     """Return the pixels of the samples that a run shows of a batch, the first of two; None if it shows none."""
     network = nn.Identity()
