@@ -122,11 +122,7 @@ class RayExecutor(Executor):
         """Execute the runs, and yield each run with its outcome."""
         if not runs:
             return
-        import ray
-
         sent = dump(task)
-        if self._address is not None and not ray.is_initialized():
-            watch.say(f"Ray at {self._address}: everyone who reaches it can run code as you")
         with _in_use, connected(self._address):
             from runmanager.executors.ray_runs import RayRuns
 

@@ -15,6 +15,8 @@ INTERRUPTED = 130
 TIME_IS_OVER = 75
 """The exit code when a grid's time is over: EX_TEMPFAIL ("try again later") of sysexits.h."""
 
+_MOMENT_S = 0.5  # in which signals count as one: `timeout` signals a process, and then its group
+
 SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 """The signals that end a grid; Windows lacks SIGHUP."""
 
@@ -82,7 +84,7 @@ class Stop:
     """0, 128 plus the signal's number, or `TIME_IS_OVER`."""
     why = ""
     """The reason why the grid ends, "" for a signal."""
-    _end, _end_why = math.inf, ""
+    _end, _end_why, _again = math.inf, "", 0.0
     _is_at_once = False
     _is_woken = False  # whether the timer has sent its signal
     _timer: threading.Timer | None = None
@@ -113,9 +115,8 @@ class Stop:
         If the grid is executed outside the main thread, it ends at its next event after that time.
         """
         self._end, self._end_why = began + max_seconds, f"max_seconds={max_seconds:g} are over"
-        main = threading.main_thread().ident
-        if signal.SIGINT in self._before and main is not None:
-            self._timer = threading.Timer(max(0.0, self._end - time.monotonic()), self._wake, [main])
+        if signal.SIGINT in self._before:
+            self._timer = threading.Timer(max(0.0, self._end - time.monotonic()), self._wake)
             self._timer.daemon = True
             self._timer.start()
 
@@ -138,11 +139,11 @@ class Stop:
         if self.exit_code:
             raise KeyboardInterrupt
 
-    def _wake(self, main: int) -> None:
+    def _wake(self) -> None:
         """Interrupt a wait of the main thread."""
         self._is_woken = True
         if hasattr(signal, "pthread_kill"):
-            signal.pthread_kill(main, signal.SIGINT)
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
         else:
             signal.raise_signal(signal.SIGINT)  # the handler is called in the main thread
 
@@ -152,8 +153,9 @@ class Stop:
 
     def _came(self, number: int, _frame: FrameType | None) -> None:
         is_timer, self._is_woken = self._is_woken and number == signal.SIGINT, False
-        if is_timer and self.exit_code:
-            return  # the end was detected before the timer fired; this is no second signal
+        if (is_timer and self.exit_code) or time.monotonic() < self._again:
+            return  # the end was detected before the timer fired, or the signal comes twice
+        self._again = time.monotonic() + _MOMENT_S
         is_at_once = self._is_at_once or self.exit_code != 0
         if time.monotonic() >= self._end:
             self._time_is_over()

@@ -1,6 +1,7 @@
 """Signals at moments that Python or torch would make something else of."""
 
 import multiprocessing
+import os
 import signal
 import subprocess
 import sys
@@ -62,3 +63,23 @@ def test_once_a_signal_has_come_processes_of_loaders_may_end_and_before_they_fai
     else:
         assert outcome.runs["status"].tolist() == ["killed", "killed"]
         assert outcome.runs["error"].str.contains("loader was ended (SIGTERM)", regex=False).all()
+
+
+@pytest.mark.slow
+def test_a_signal_that_comes_twice_at_once_counts_as_one_as_timeout_sends_it(tmp_path, capsys):
+    parent = os.getpid()
+
+    def train(run, manager):
+        with manager.run(run):
+            for _ in manager.epochs(1):
+                try:
+                    os.kill(parent, signal.SIGTERM)
+                    time.sleep(60)
+                finally:  # it ends while the grid waits for it
+                    os.kill(parent, signal.SIGTERM)
+                    time.sleep(0.3)
+
+    outcome = run_grid({"lr": [1]}, train, experiment="e", root=tmp_path, tensorboard=False)
+
+    assert outcome.exit_code == 143
+    assert "Forced stop" not in capsys.readouterr().out
