@@ -14,21 +14,7 @@ from runmanager.core.outcome import Status
 from runmanager.core.state import RunResult
 from runmanager.core.wording import counted
 from runmanager.report.model import NUM_COLORS, ReportData
-from runmanager.report.svg import (
-    BOTTOM,
-    HEIGHT,
-    LEFT,
-    TOP,
-    WIDTH,
-    Figure,
-    Scale,
-    apart,
-    cut_text,
-    polyline,
-    range_of,
-    spaced,
-    value_scale,
-)
+from runmanager.report.svg import Figure, Scale, apart, cut_text, polyline, range_of, spaced
 from runmanager.tables.cells import cell
 from runmanager.tables.columns import metrics_of
 
@@ -44,13 +30,12 @@ _BETTER = 0.01  # relative margin over the last epoch from which a better earlie
 Curve = list[tuple[int, float]]
 
 
-def learning(data: ReportData) -> list[dict[str, Any]]:
+def learning(data: ReportData) -> list[Figure]:
     """Plot the goals by epoch, or the goal and its companion, each with a sentence."""
     if max(len(run.epochs) for run in data.results) < 2:  # noqa: PLR2004 - a curve needs two
         return []
-    lines = {metric: lines_of(data, metric) for metric in metrics_of_curves(data)}
-    drawn = [(metric, curves) for metric, curves in lines.items() if curves]
-    return [_figure(data, metric, curves, f"curves-{n}") for n, (metric, curves) in enumerate(drawn)]
+    lines = [(metric, lines_of(data, metric)) for metric in metrics_of_curves(data)]
+    return [_figure(data, metric, curves, f"curves-{n}") for n, (metric, curves) in enumerate(lines) if curves]
 
 
 def metrics(data: ReportData) -> list[str]:
@@ -88,54 +73,44 @@ def points_of(run: RunResult, metric: str, x_axis: str | None, most: int = _MOST
     return [*points[:-1:step], points[-1]] if step > 1 else points
 
 
-def _figure(data: ReportData, metric: str, lines: Mapping[int, Curve], name: str) -> dict[str, Any]:
+def _figure(data: ReportData, metric: str, lines: Mapping[int, Curve], name: str) -> Figure:
     """Plot a metric by epoch: one line per run, the best run on top."""
     points = [point for curve in lines.values() for point in curve]
     first = min(epoch for epoch, _ in points) if data.x_axis else 1
-    x = Scale(first, max(epoch for epoch, _ in points), LEFT, WIDTH - _LABELS)
     best = data.order[0] if data.order else -1
-    low, high = range_of([value for _, value in points], [value for _, value in lines.get(best, [])])
-    y = value_scale(low, high, HEIGHT - BOTTOM, TOP)
+    figure = Figure(name, f"{metric} by {x_column(data.x_axis)}", right=_LABELS, figure="curves", metric=metric)
+    x = figure.across(first, max(epoch for epoch, _ in points))
+    y = figure.up(*range_of([value for _, value in points], [value for _, value in lines.get(best, [])]))
     outside = sum(any(not y.low <= value <= y.high for _, value in curve) for curve in lines.values())
-    words = _sentence(data, metric)
+    figure.words = _sentence(data, metric)
     if outside:
-        words += f" {counted(outside, 'curve')} {'leaves' if outside == 1 else 'leave'} the frame."
-    axis = x_column(data.x_axis)
-    figure = Figure(
-        name, f"{metric} by {axis}", words, right=_LABELS, figure="curves", metric=metric,
-        x=f"{x.low:g} {x.high:g} {LEFT} {WIDTH - _LABELS}",
-        y=f"{y.low!r} {y.high!r} {HEIGHT - BOTTOM} {TOP}", log=int(y.is_logarithmic),
-    )  # fmt: skip
-    figure.axes(x, y, axis, is_whole=True)
+        figure.words += f" {counted(outside, 'curve')} {'leaves' if outside == 1 else 'leave'} the frame."
+    figure.axes(x, y, x_column(data.x_axis))
     groups = [(runs, _means([lines[index] for index in runs if index in lines])) for runs in _groups(data)]
     for runs, means in groups:
         if len(means) > 1:
             sides = [(x(epoch), y(low)) for epoch, _, low, _ in means]
             sides += [(x(epoch), y(high)) for epoch, _, _, high in reversed(means)]
-            figure.path(f"{polyline(sides)}Z", f"band {data.color(runs[0])}", data_runs=_joined(runs))
+            figure.path(f"{polyline(sides)}Z", f"band {data.color(runs[0])}", runs=runs)
     drawn = drawn_of(data, lines)
     visible = _visible(data, drawn)
     for index in sorted(visible, key=lambda index: (index == best, index * _MIXING % 10_007)):
         kind = f"run {data.color(index)}" + (" best" if index == best else "")
         kind += " dot" if len(lines[index]) == 1 else ""
-        figure.path(polyline((x(epoch), y(value)) for epoch, value in lines[index]), kind, data_r=str(index))
+        figure.path(polyline((x(epoch), y(value)) for epoch, value in lines[index]), kind, run=index)
     for runs, means in groups:
         if means:
             d = polyline((x(epoch), y(mean)) for epoch, mean, _, _ in means)
-            figure.path(d, f"middle {data.color(runs[0])}", data_runs=_joined(runs))
-    resumed = [_resumed(data, index, lines[index], x, y) for index in drawn]
-    for index, d in zip(drawn, resumed, strict=True):
-        if d:
-            figure.path(d, "resumed" if index in visible else "resumed gone", data_r=str(index))
+            figure.path(d, f"middle {data.color(runs[0])}", runs=runs)
+    for index in drawn:
+        if d := _resumed(data, index, lines[index], x, y):
+            figure.path(d, "resumed" if index in visible else "resumed gone", run=index)
     if best in lines:
         sign = 1 if data.prefers_larger(metric) else -1
         epoch, value = max(lines[best], key=lambda point: sign * point[1])
-        figure.path(f"M{x(epoch):.1f} {y(value):.1f}h0", "peak", data_r=str(best))
+        figure.path(f"M{x(epoch):.1f} {y(value):.1f}h0", "peak", run=best)
     _label(figure, data, lines, y)
-    return {
-        "name": metric, "figure": str(figure), "words": words,
-        "has_means": any(means for _, means in groups), "has_resumed": any(resumed),
-    }  # fmt: skip
+    return figure
 
 
 def _sentence(data: ReportData, metric: str) -> str:
@@ -150,15 +125,20 @@ def _sentence(data: ReportData, metric: str) -> str:
             top = max(values, key=lambda epoch: values[epoch] if larger else -values[epoch])
             courses[index] = top, max(values), values[top], values[max(values)]
     if data.order and data.order[0] in courses:
-        top, last, value, _ = courses[data.order[0]]
+        top, last, value, end = courses[data.order[0]]
         name = capital(data.names[data.order[0]])
-        parts.append(
-            f"{name} was still improving at its last epoch, {last}."
-            if top == last
-            else f"{name} was best at epoch {top} of {last}: {cell(value)}."
-        )
+        course = f"was best at epoch {top} of {last}: {cell(value)}"
+        if top == last:
+            course = f"was still improving at its last epoch, {last}"
+        elif value == end:
+            course = f"ended at its best, {cell(value)}"
+        train = metric.rpartition("_")[2]
+        on_train = data.results[data.order[0]].epochs[-1].metrics.get(train, math.nan)
+        if train != metric and math.isfinite(on_train):
+            course += f"; its {train} on the training data ended at {cell(on_train)}"
+        parts.append(f"{name} {course}.")
     worse = sum(abs(value - end) > _BETTER * abs(end) for _, _, value, end in courses.values())
-    if worse:
+    if worse and len(courses) > 1:
         completed = data.answers.counts[Status.COMPLETED]
         of = counted(completed, "run" if completed == len(data.results) else "completed run")
         direction = "best" if is_larger_better(metric) == larger else "max" if larger else "min"
@@ -223,18 +203,14 @@ def _label(figure: Figure, data: ReportData, lines: Mapping[int, Curve], y: Scal
     if data.order and data.order[0] in lines:
         end = y(lines[data.order[0]][-1][1])
         ends.append((end, f"run {data.names[data.order[0]].rpartition('run ')[2]}", "end best"))
-    if colored := data.colored:
+    if (colored := data.colored) and not colored.is_sampled:
         for code in spaced(range(len(colored.labels)), NUM_COLORS):
             # a label stands beside the line of a run that did not diverge
             values = [lines[i][-1][1] for i in data.order if i in lines and colored.codes[i] == code]
             if values:
                 end = y(statistics.median_low(values))
                 ends.append((end, colored.labels[code], f"end {colored.colors[code]}"))
-    heights = apart([min(max(end, TOP), HEIGHT - BOTTOM) for end, _, _ in ends], 12, TOP, HEIGHT - BOTTOM)
+    heights = apart([min(max(end, y.end), y.start) for end, _, _ in ends], 14, y.end, y.start)
     for height, (_, label, kind) in zip(heights, ends, strict=True):
-        figure.text(WIDTH - _LABELS + 14, height + 4, cut_text(label, _LABELS - 14), kind, "start")
-        figure.line(WIDTH - _LABELS + 4, height, WIDTH - _LABELS + 11, height, f"swatch {kind[4:]}")
-
-
-def _joined(runs: Sequence[int]) -> str:
-    return " ".join(map(str, runs))
+        figure.text(figure.end + 14, height + 4, cut_text(label, _LABELS - 14), kind, "start")
+        figure.line(figure.end + 4, height, figure.end + 11, height, f"swatch {kind[4:]}")

@@ -54,10 +54,6 @@ class PageAxis:
             return [f"o{code * (NUM_COLORS - 1) // last}" for code in codes]
         return [f"c{code % NUM_COLORS}" for code in codes]
 
-    def number(self, index: int) -> float:
-        """Return the value of a run as a number."""
-        return self.numbers[self.codes[index]]
-
     def label(self, value: Any) -> str:
         """Return the label of a value, which is the same on the whole page."""
         key = key_of(None if value is pd.NA else value)
@@ -81,9 +77,7 @@ class ReportData:
     axes: Sequence[PageAxis]  # the varying axes, the largest effect first
     note: str  # the note of the experiment; of several experiments, their first lines
     x_axis: str | None = None  # the x-axis of the curves, None for epochs
-    differences: Sequence[
-        tuple[str, str, Sequence[Row]]
-    ] = ()  # for experiments side by side: both names, and the rows of differences
+    differences: Sequence[tuple[str, str, Sequence[Row]]] = ()  # of experiments side by side: names, rows
     against: str = ""  # the comparison of all settings with a base, as HTML
 
     @property

@@ -12,12 +12,12 @@ from runmanager.core.values import text
 from runmanager.core.wording import printable
 from runmanager.report.curves import Curve, drawn_of, lines_of, metrics_of_curves, points_of
 from runmanager.report.model import ReportData
+from runmanager.report.sections import LAST_LINES
 
 _MOST_VIEWS = 300  # maximum number of runs with all details in the page
 # if there are more runs, columns of mostly distinct values are left out, and numbers are rounded
 _MOST_WIDE = 2000
 _FACTS = ("command", "commit", "host", "device", "device_name")  # keys of the first line of a journal
-_LAST_LINES = 15  # number of lines from an error.log
 _DIGITS = 5
 _MOST_EPOCHS = 40  # maximum number of epochs per curve in the view of a run
 
@@ -106,7 +106,7 @@ def _view(data: ReportData, index: int, drawn: Mapping[str, Mapping[str, Any]]) 
         "facts": {name: printable(str(value)) for name, value in facts.items()},
         "resumed": [x_of(record, data.x_axis) for record in run.epochs if record.cold and record.epoch > 1],
         "next": "" if data.is_foreign else run.next_step,
-        "log": "\n".join(map(printable, run.error_log_tail(_LAST_LINES))),
+        "log": "\n".join(map(printable, run.error_log_tail(LAST_LINES))),
         "curves": curves,
     }
 

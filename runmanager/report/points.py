@@ -4,26 +4,15 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from runmanager.answers.contest import SETTING, UNDECIDED
+from runmanager.answers.evidence import fewest
 from runmanager.answers.sampled import is_in_magnitudes
-from runmanager.answers.verdict_sentence import sentence_of
-from runmanager.core.wording import counted, listed
+from runmanager.answers.verdict_sentence import losses, sentence_of, two_digits
+from runmanager.core.wording import counted
 from runmanager.report.model import PageAxis, ReportData
-from runmanager.report.svg import (
-    BOTTOM,
-    HEIGHT,
-    LEFT,
-    RIGHT,
-    TOP,
-    WIDTH,
-    Figure,
-    Scale,
-    cut_text,
-    polyline,
-    range_of,
-    value_scale,
-)
+from runmanager.report.svg import Dot, Figure, cut_text, polyline, range_of, value_scale
 from runmanager.report.timeline import Busy
-from runmanager.tables.cells import cell
+from runmanager.tables.cells import aligned, cell
 
 _MOST_AXES = 8  # maximum number of figures
 _GOLDEN = 0.618034  # the step of the jitter: multiples of this number modulo 1 are spread evenly
@@ -32,18 +21,55 @@ _FEWEST = 5  # minimum number of best runs; all five are in an outer quarter by 
 _MOST_NAMED = 4  # maximum number of values in a sentence
 
 
-def effect_figures(data: ReportData) -> list[dict[str, str]]:
-    """Plot the scores by each hyperparameter, each figure with a sentence."""
+def effect_figures(data: ReportData) -> list[Figure]:
+    """Plot the scores by each hyperparameter whose effect is known, each figure with a sentence."""
     figures = []
-    for number, axis in enumerate(data.compared[:_MOST_AXES]):
-        words = _range_sentence(data, axis) if data.is_searched else _effect_sentence(data, axis)
-        figure = Figure(f"effect-{number}", f"{data.goal.metric} by {axis.name}", words, figure="points")
+    differ = len({data.scores[index] for index in data.order}) > 1
+    axes = [axis for axis in data.compared if data.is_searched or axis.name in data.answers.matters.changes]
+    for number, axis in enumerate(axes[:_MOST_AXES] if differ else ()):
+        figure = Figure(f"effect-{number}", f"{data.goal.metric} by {axis.name}", figure="points")
+        figure.words = _range_sentence(data, axis) if data.is_searched else _effect_sentence(data, axis)
         (_slice if axis.is_sampled else _effect)(figure, data, axis)
-        figures.append({"name": axis.name, "figure": str(figure), "words": words})
+        figures.append(figure)
     return figures
 
 
-def best_so_far(data: ReportData, busy: Sequence[Busy]) -> dict[str, str] | None:
+def by_two_goals(data: ReportData) -> Figure | None:
+    """Plot the first goal by the second, and the Pareto front."""
+    metric, other = (goal.metric for goal in data.ranking.goals[:2])
+    values = [float(value) for value in data.runs[other]]
+    runs = [run for run in data.order if math.isfinite(values[run])]
+    if len(runs) < 2:  # noqa: PLR2004 - a single run needs no figure
+        return None
+    figure = Figure("overview", f"{metric} by {other}", figure="points")
+    front = sorted(setting.means[1::-1] for setting in data.ranking.front)
+    figure.words = "No other run is better in both goals than those on the line, the Pareto front."
+    if len(front) == 1:
+        figure.words = f"No run is better in any goal than {data.names[data.order[0]]}, which has a ring."
+    numbers, firsts = [values[run] for run in runs], [data.scores[run] for run in runs]
+    x, y = figure.across(min(numbers), max(numbers), is_wide=False), figure.up(min(firsts), max(firsts))
+    figure.axes(x, y, other)
+    figure.path(polyline((x(second), y(first)) for second, first in front), "front")
+    figure.dots([(x(values[run]), y(data.scores[run]), run) for run in runs], data.color, data.order[0])
+    return figure
+
+
+def by_rank(data: ReportData) -> Figure | None:
+    """Plot the scores of all runs, the best first; None if they are equal."""
+    runs = [run for run in data.ranked if math.isfinite(data.scores[run])]
+    runs.sort(key=lambda run: -data.goal.sign * data.scores[run])
+    if not data.order or data.scores[runs[0]] == data.scores[runs[-1]]:
+        return None
+    figure = Figure("overview", f"{data.goal.metric} of all runs", figure="points")
+    which = "of the leading setting" if data.ranking.repeats else "the best"
+    figure.words = f"A dot is a run; {data.names[data.order[0]]}, {which}, has a ring."
+    if len(runs) > len(data.order):
+        figure.words += " Pruned runs are drawn at their last epoch."
+    _in_order(figure, data, runs, "runs, the best first")
+    return figure
+
+
+def best_so_far(data: ReportData, busy: Sequence[Busy]) -> Figure | None:
     """Plot the scores in the order in which the runs ended, and the best score so far."""
     ends: dict[int, float] = {}
     for attempt in busy:
@@ -51,87 +77,99 @@ def best_so_far(data: ReportData, busy: Sequence[Busy]) -> dict[str, str] | None
     runs = sorted((run for run in data.order if run in ends), key=lambda run: ends[run])
     if len(runs) < 3:  # noqa: PLR2004 - two show no trend
         return None
-    sign = data.goal.sign
-    better = [(1, runs[0])]  # the runs that were the best runs when they ended, with their number
-    for number, run in enumerate(runs, start=1):
-        if sign * data.scores[run] > sign * data.scores[better[-1][1]]:
-            better.append((number, run))
-    last, best = better[-1]
-    which = "The best single run" if data.ranking.repeats else "The best"
-    words = f"{which}, {data.names[best]}, was number {last:,} of {len(runs):,} to end. " + (
-        f"The last {counted(len(runs) - last, 'run')} did not improve it."
-        if last < len(runs)
-        else "It was the last one."
+    sign, scores = data.goal.sign, data.scores
+    bests: list[int] = []
+    for run in runs:
+        is_better = not bests or sign * scores[run] > sign * scores[bests[-1]]
+        bests.append(run if is_better else bests[-1])
+    last = bests.index(bests[-1]) + 1
+    figure = Figure("history", f"The best {data.goal.metric} so far", figure="points")
+    which, since = (
+        "The best single run" if data.ranking.repeats else "The best",
+        counted(len(runs) - last, "run"),
     )
-    figure = Figure("history", f"The best {data.goal.metric} so far", words, figure="points")
-    x, y = Scale(1, len(runs), LEFT + 4, WIDTH - RIGHT), _score_scale(data, runs)
-    figure.axes(x, y, "runs that have ended", is_whole=True)
-    figure.dots([(x(number), y(data.scores[run]), run) for number, run in enumerate(runs, 1)], data.color)
-    height = y(data.scores[runs[0]])
+    course = f"The last {since} did not improve it." if last < len(runs) else "It was the last one."
+    figure.words = f"{which}, {data.names[bests[-1]]}, was number {last:,} of {len(runs):,} to end. {course}"
+    places = _in_order(figure, data, runs, "runs that have ended")
+    y_of = {run: y for _, y, run in places}
     corners: list[tuple[float, float]] = []
-    for number, run in better:
-        corners.append((x(number), height))
-        height = y(data.scores[run])
-        corners.append((x(number), height))
-    figure.path(polyline([*corners, (x(len(runs)), height)]), "front")
-    return {"name": "The best so far", "figure": str(figure), "words": words}
+    for (x, _, _), before, best in zip(places, [bests[0], *bests], bests, strict=False):
+        corners += [(x, y_of[before]), (x, y_of[best])]
+    figure.path(polyline(corners), "front")
+    return figure
+
+
+def _in_order(figure: Figure, data: ReportData, runs: Sequence[int], x_name: str) -> list[Dot]:
+    """Draw the scores of runs from left to right; return the place of each dot."""
+    scores = [data.scores[run] for run in runs]
+    x, y = figure.across(1, len(runs)), figure.up(min(scores), max(scores))
+    figure.axes(x, y, x_name)
+    places = [(x(number), y(data.scores[run]), run) for number, run in enumerate(runs, 1)]
+    figure.dots(places, data.color, data.order[0])
+    return places
 
 
 def _effect(figure: Figure, data: ReportData, axis: PageAxis) -> None:
     """Draw the scores by the values of a grid, and the mean of each value over otherwise equal settings."""
-    column, size = data.answers.matters.changes.get(axis.name, ("", math.nan))
+    column, size = data.answers.matters.changes[axis.name]
     compared: dict[str, float] = {}
     if math.isfinite(size):
         contest = data.answers.verdict_on(column)
         compared = {axis.label(contest.levels[rival]): contest.means[rival] for rival in contest.positions}
     scores = [data.scores[index] for index in data.order]
     heights = [*scores, *filter(math.isfinite, compared.values())]  # a mean of pairs may be outside all scores
-    y = value_scale(min(heights), max(heights), HEIGHT - BOTTOM, TOP)
-    figure.axes(None, y, axis.name)
-    width = (WIDTH - LEFT - RIGHT) / len(axis.labels)
-    step = math.ceil(len(axis.labels) / 8)
+    x, y = figure.across(-0.5, len(axis.labels) - 0.5), figure.up(min(heights), max(heights))
+    width, step = x(1) - x(0), math.ceil(len(axis.labels) / 8)
+    labels = dict(enumerate(axis.labels))
+    figure.axes(x, y, axis.name, {code: cut_text(labels[code], step * width) for code in [*labels][::step]})
+    texts = dict(zip(compared, aligned([*compared.values()]), strict=True))
     means: list[tuple[float, float]] = []
-    for code, label in enumerate(axis.labels):
-        x = LEFT + (code + 0.5) * width
-        if code % step == 0:
-            figure.text(x, HEIGHT - BOTTOM + 15, cut_text(label, step * width))
+    for code, label in labels.items():
         runs = [index for index in data.order if axis.codes[index] == code]
         spread = min(width * 0.32, 26) if len(runs) > 1 else 0
-        positions = [x + (2 * (rank * _GOLDEN % 1) - 1) * spread for rank in range(len(runs))]
-        figure.dots(
-            [(at, y(data.scores[run]), run) for at, run in zip(positions, runs, strict=True)], data.color
-        )
+        positions = [x(code) + (2 * (rank * _GOLDEN % 1) - 1) * spread for rank in range(len(runs))]
+        dots = [(at, y(data.scores[run]), run) for at, run in zip(positions, runs, strict=True)]
+        figure.dots(dots, data.color, data.order[0])
         if label in compared:
-            means.append((x, y(compared[label])))
+            means.append((x(code), y(compared[label])))
+            if step == 1:
+                figure.text(x(code), means[-1][1] - 7, texts[label], "value")
     if means:
         figure.path(polyline(means), "trend")
     half = min(width * 0.3, 14)
-    for x, mean in means:
-        figure.path(f"M{x - half:.1f} {mean:.1f}h{2 * half:.1f}", "mean")
+    for at, mean in means:
+        figure.path(f"M{at - half:.1f} {mean:.1f}h{2 * half:.1f}", "mean")
 
 
 def _slice(figure: Figure, data: ReportData, axis: PageAxis) -> None:
     """Draw the scores by the values of a sample or a search."""
-    runs = _with_number(data, axis)
-    x, y = _scale_of(axis, runs, LEFT + 4, WIDTH - RIGHT), _score_scale(data, runs)
+    numbers = _numbers(data, axis)
+    values = [*numbers.values()]
+    x = figure.across(min(values), max(values), is_wide=is_in_magnitudes(values))
+    y = figure.up(*range_of([data.scores[run] for run in numbers], [data.scores[data.order[0]]]))
     figure.axes(x, y, axis.name)
-    figure.dots([(x(axis.number(run)), y(data.scores[run]), run) for run in runs], data.color)
+    dots = [(x(number), y(data.scores[run]), run) for run, number in numbers.items()]
+    figure.dots(dots, data.color, data.order[0])
 
 
 def _effect_sentence(data: ReportData, axis: PageAxis) -> str:
     """Say which value of a hyperparameter leads in otherwise equal settings, and whether that is decided."""
-    change = data.answers.matters.changes.get(axis.name)
-    if change is None:
-        return ""
-    column, size = change
+    column, size = data.answers.matters.changes[axis.name]
     if math.isnan(size):
         return f"No two settings differ in {axis.name} alone."
     contest = data.answers.verdict_on(column)
-    sentence = f"All else equal, {sentence_of(contest)}."
-    if contest.alone:
-        alone = listed((axis.label(contest.levels[rival]) for rival in contest.alone), _MOST_NAMED)
-        sentence += f" Not in these comparisons: {alone}."
-    return sentence
+    sentence, undecided = sentence_of(contest), contest.in_state(UNDECIDED)
+    if undecided and (lead := contest.leads[undecided[0]]).mean > 0:
+        best, rival = contest.names[contest.order[0]], contest.names[undecided[0]]
+        end, side = ("highest", "above") if data.goal.is_larger_better else ("lowest", "below")
+        word, need = "comparison" if contest.unit == SETTING else contest.unit, fewest(contest.level)
+        often = f"in {counted(lead.n, word)}" if lead.n > 1 else "in one run each"
+        sentence = (
+            f"{best} has the {end} mean, {two_digits(lead.mean)} {side} {rival} {often}, which may be chance"
+        )
+        sentence += f": a verdict takes at least {need}" if lead.n < need else ""
+        sentence = "; ".join([sentence, *losses(contest)])
+    return f"All else equal, {sentence}."
 
 
 def _range_sentence(data: ReportData, axis: PageAxis) -> str:
@@ -140,20 +178,19 @@ def _range_sentence(data: ReportData, axis: PageAxis) -> str:
     which = "The best run" if len(best) == 1 else f"The best {len(best):,} of {len(data.order):,} runs"
     if not axis.is_sampled:
         return f"{which}: {_counts(axis, best)}. All: {_counts(axis, data.order)}."
-    runs = _with_number(data, axis)
-    numbers = sorted(axis.number(run) for run in best if run in set(runs))
-    if not numbers:
+    numbers = _numbers(data, axis)
+    ours, tried = sorted(numbers[run] for run in best if run in numbers), sorted(numbers.values())
+    if not ours:
         return f"{which} have no {axis.name}."
-    low, high = cell(numbers[0]), cell(numbers[-1])
-    ends = [cell(end(axis.number(run) for run in runs)) for end in (min, max)]
-    share = _scale_of(axis, runs, 0.0, 1.0)
+    low, high, first, last = map(cell, (ours[0], ours[-1], tried[0], tried[-1]))
+    share = value_scale(tried[0], tried[-1], 0.0, 1.0, is_wide=is_in_magnitudes(tried))
     hint = ""
-    if len(numbers) >= _FEWEST and share(numbers[-1]) < _OUTER:
+    if len(ours) >= _FEWEST and share(ours[-1]) < _OUTER:
         hint = " They are at the lower end: smaller values may be better."
-    elif len(numbers) >= _FEWEST and share(numbers[0]) > 1 - _OUTER:
+    elif len(ours) >= _FEWEST and share(ours[0]) > 1 - _OUTER:
         hint = " They are at the upper end: larger values may be better."
     have = f"{low} to {high}" if low != high else low
-    return f"{which} have {axis.name} {have}; {ends[0]} to {ends[1]} were tried.{hint}"
+    return f"{which} have {axis.name} {have}; {first} to {last} were tried.{hint}"
 
 
 def _counts(axis: PageAxis, runs: Iterable[int]) -> str:
@@ -161,17 +198,7 @@ def _counts(axis: PageAxis, runs: Iterable[int]) -> str:
     return ", ".join(f"{number} {axis.labels[code]}" for code, number in counts)
 
 
-def _with_number(data: ReportData, axis: PageAxis) -> list[int]:
-    """Return the runs with a score and a number on this axis, the best run first."""
-    return [run for run in data.order if not math.isnan(axis.number(run))]
-
-
-def _scale_of(axis: PageAxis, runs: Sequence[int], start: float, end: float) -> Scale:
-    """Return the scale of a hyperparameter; a logarithmic scale if the numbers span orders of magnitude."""
-    numbers = [axis.number(run) for run in runs]
-    return value_scale(min(numbers), max(numbers), start, end, is_wide=is_in_magnitudes(numbers))
-
-
-def _score_scale(data: ReportData, runs: Sequence[int]) -> Scale:
-    low, high = range_of([data.scores[run] for run in runs], [data.scores[data.order[0]]])
-    return value_scale(low, high, HEIGHT - BOTTOM, TOP)
+def _numbers(data: ReportData, axis: PageAxis) -> dict[int, float]:
+    """Return the number on this axis of each run with a score, the best run first."""
+    numbers = {run: axis.numbers[axis.codes[run]] for run in data.order}
+    return {run: number for run, number in numbers.items() if not math.isnan(number)}

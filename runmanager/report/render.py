@@ -49,9 +49,6 @@ _ASSETS = Path(__file__).parent / "assets"
 class WrittenReport(_Path):
     """The path of a report file; notebooks show it as a link."""
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.as_posix()!r})"
-
     def _repr_html_(self) -> str:
         """Return a link relative to the notebook's folder, as its server serves only files in that folder."""
         name = html.escape(_relative(self, Path()).encode("utf-8", "replace").decode())
@@ -199,6 +196,13 @@ def _read(
 def render(data: ReportData, damaged: Sequence[str] = (), seconds: float | None = None) -> str:
     """Return the HTML page of a report."""
     busy = attempts(data.results)
+    effects = points.effect_figures(data)
+    overview = points.best_so_far(data, busy) if data.is_searched else points.by_rank(data)
+    if len(data.ranking.goals) > 1:
+        effects = [overview, *effects] if overview and data.is_searched else effects
+        overview = points.by_two_goals(data)
+    elif len(effects) == 1 and not data.is_searched:
+        overview = effects.pop()
     table = sections.table_of_runs(data)
     now = datetime.now(tz=UTC)
     script = "\n".join((_ASSETS / f"{name}.js").read_text(encoding="utf-8") for name in _SCRIPTS)
@@ -214,10 +218,10 @@ def render(data: ReportData, damaged: Sequence[str] = (), seconds: float | None 
         table=table,
         page_data=page_data(data, [(name, kind) for name, kind, *_ in table["columns"]]),
         note=_markdown(data.note),
-        effects=points.effect_figures(data),
-        history=points.best_so_far(data, busy) if data.is_searched else None,
+        overview=overview,
+        effects=effects,
         curves=curves.learning(data),
-        legend=sections.legend(data, [index for index, run in enumerate(data.results) if run.epochs]),
+        legend=sections.legend(data),
         timeline=timeline(busy, data),
         facts=sections.facts(data, busy),
         left=sections.left(data.answers, is_over=seconds is None and not data.is_foreign),
@@ -235,10 +239,9 @@ def _template(name: str) -> "Template":
     """Return a template; it is compiled once per process."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    loader = FileSystemLoader(_ASSETS)
     environment = Environment(
-        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
-        finalize=_printable,
+        loader=FileSystemLoader(_ASSETS), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True, finalize=_printable,
     )  # fmt: skip
     return environment.get_template(name)
 

@@ -27,8 +27,7 @@ _MOST_NAMED = 12  # maximum number of runs named per cause
 _MOST_VALUES = 4  # maximum number of values in a sentence
 _MOST_SETTINGS = 10  # maximum number of rows in the table of settings
 _MOST_ROWS = 1000  # maximum number of table rows in the file; the script adds further rows on demand
-_MOST_IN_LEGEND = 12  # maximum number of values that a legend names one by one
-_LAST_LINES = 15  # number of lines from an error.log
+LAST_LINES = 15  # number of lines from an error.log
 _FACTS = {"command": "command", "commit": "commit", "machine": "host"}  # name -> key in a run's first line
 
 
@@ -62,8 +61,10 @@ def cards(data: ReportData) -> dict[str, str]:
     if completed < number:
         cards = {Status.COMPLETED: f"{completed:,} of {number:,}"}
         cards |= {word: f"{count:,}" for word, count in counts.items() if word != Status.COMPLETED}
-    if epochs := sum(len(run.epochs) for run in data.results):
-        cards["epoch" if epochs == 1 else "epochs"] = f"{epochs:,}"
+    if epochs := [len(run.epochs) for run in data.results if run.epochs]:
+        each = " to ".join(dict.fromkeys([f"{min(epochs):,}", f"{max(epochs):,}"]))
+        word = "epoch" if sum(epochs) == 1 else "epochs"
+        cards[f"{word}, {each} per run" if number > 1 else word] = f"{sum(epochs):,}"
         cards["run time"] = duration(float(data.runs["run duration"].sum()))
     return cards
 
@@ -97,7 +98,7 @@ def settings(data: ReportData) -> dict[str, Any] | None:
         caption.append("The Pareto front")
     caption.append(data.answers.scope)
     return {
-        "caption": "; ".join(filter(None, caption)),
+        "caption": capital("; ".join(filter(None, caption))),
         "columns": [(name, kind) for name, (kind, _) in columns.items()],
         "rows": list(zip(*(cells for _, cells in columns.values()), strict=True)),
     }
@@ -126,7 +127,8 @@ def order(data: ReportData) -> str:
         return ""
     count = f"{counted(len(data.results), 'run')}; {ranking.count}" if ranking.repeats else ranking.count
     first = "those of the leading setting first" if ranking.repeats else f"the best first by {data.goal.metric}"
-    return f"{capital(count)}, {first}."
+    then = ", then pruned runs by their last epoch" if Status.PRUNED in data.answers.counts else ""
+    return f"{capital(count)}, {first}{then}."
 
 
 def table_of_runs(data: ReportData) -> dict[str, Any]:
@@ -156,10 +158,8 @@ def table_of_runs(data: ReportData) -> dict[str, Any]:
     worst, best = min(scores.values(), default=0.0), max(scores.values(), default=0.0)
     shares = {index: 100 * (score - worst) / (best - worst or 1) for index, score in scores.items()}
     cells = zip(*(cells for _, _, cells, _ in columns), strict=True)
-    return {
-        "columns": columns,
-        "rows": [(index, shares.get(index), row) for index, row in zip(rows, cells, strict=True)],
-    }
+    shown = [(index, shares.get(index), row) for index, row in zip(rows, cells, strict=True)]
+    return {"columns": columns, "rows": shown}
 
 
 def _numbers(data: ReportData, name: str, rows: list[int]) -> list[str]:
@@ -168,26 +168,14 @@ def _numbers(data: ReportData, name: str, rows: list[int]) -> list[str]:
     return write([value if math.isfinite(value) else math.nan for value in values])
 
 
-def shared(data: ReportData) -> str:
-    """Return a sentence on the varying hyperparameters that all completed runs share, "" if there are none."""
-    same = [axis for axis in data.axes if len({axis.codes[index] for index in data.order}) == 1]
-    values = listed((f"{axis.name}={axis.labels[axis.codes[data.order[0]]]}" for axis in same), _MOST_VALUES)
-    is_said = same and len(data.order) > 1
-    return f"All completed runs have {values}; other values are not compared." if is_said else ""
-
-
-def legend(data: ReportData, runs: Sequence[int]) -> list[tuple[str, str]]:
-    """Return the (value, color) pairs of these runs; of many numbers, the range of each color."""
-    axis = data.colored
+def legend(data: ReportData) -> list[tuple[str, str]]:
+    """Return the values of each color and the color, of the runs that have epochs or a score."""
+    axis, ranges = data.colored, dict[str, list[str]]()
     if axis is None:
         return []
-    codes = sorted({axis.codes[index] for index in runs})
-    pairs = [(axis.labels[code], axis.colors[code]) for code in codes]
-    if len(pairs) <= _MOST_IN_LEGEND:
-        return pairs
-    ranges: dict[str, list[str]] = {}
-    for label, color in pairs:
-        ranges.setdefault(color, []).append(label)
+    drawn = {*data.order, *(index for index, run in enumerate(data.results) if run.epochs)}
+    for code in sorted({axis.codes[index] for index in drawn}):
+        ranges.setdefault(axis.colors[code], []).append(axis.labels[code])
     return [(" to ".join(dict.fromkeys([labels[0], labels[-1]])), color) for color, labels in ranges.items()]
 
 
@@ -205,7 +193,7 @@ def causes(data: ReportData) -> list[dict[str, str]]:
                 "which": failure.runs,
                 "runs": listed(names, _MOST_NAMED) if len(names) > 1 else "",
                 "next": "" if data.is_foreign else failure.next_step(show),
-                "log": "\n".join(first.error_log_tail(_LAST_LINES)),
+                "log": "\n".join(first.error_log_tail(LAST_LINES)),
             }
         )
     return causes
@@ -233,8 +221,9 @@ def facts(data: ReportData, busy: Sequence[Busy]) -> dict[str, str]:
     walls = [start["t_wall"] for start in starts if isinstance(start.get("t_wall"), (int, float))]
     walls += [attempt.begin for attempt in busy]  # also of earlier attempts
     if walls:
-        ends = (datetime.fromtimestamp(wall, tz=UTC) for wall in (min(walls), max(walls)))
-        texts["begun"] = f"{' to '.join(dict.fromkeys(f'{end:%Y-%m-%d %H:%M}' for end in ends))} UTC"
+        first, last = (f"{datetime.fromtimestamp(end(walls), tz=UTC):%Y-%m-%d %H:%M}" for end in (min, max))
+        until = "" if first == last else f" to {last[11:] if first[:10] == last[:10] else last}"
+        texts["begun"] = f"{first}{until} UTC"
     varying = {axis.name for axis in data.axes}
     same = [(name, cell(value)) for name, value in data.results[0].folder.params.items() if name not in varying]
     if same:

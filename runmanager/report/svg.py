@@ -2,20 +2,22 @@
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 from xml.etree import ElementTree as ET
 
 from runmanager.core.wording import printable
 from runmanager.tables.cells import cell
 
-WIDTH, HEIGHT = 400, 236
+SIZE = 400, 236  # width and height
 LEFT, RIGHT, TOP, BOTTOM = 44, 10, 10, 32
 _LARGEST = 1e300  # larger numbers are outside the figure
 _LETTER = 6.2  # average width of a letter in a label
 _DECADES = 100  # minimum ratio of the largest to the smallest number for a logarithmic axis
 _MOST_DOTS = 1500  # maximum number of dots per value
 _ROOM = 0.03  # margin at both ends of an axis, as a share of the range
+
+Dot = tuple[float, float, int]  # its position, and the index of its run
 
 
 class Scale:
@@ -27,10 +29,10 @@ class Scale:
         self._map: Callable[[float], float] = math.log10 if is_logarithmic else float
         low, high = (min(max(end, -_LARGEST), _LARGEST) for end in (low, high))
         if low == high:
-            room = max(0.5, abs(low) / 2)  # the margin is relative for large numbers, as 1e17 + 0.5 is 1e17
+            room = abs(low) / 2 or 0.5
             low, high = (low / 2 or low, high * 2) if is_logarithmic else (low - room, high + room)
         self.low, self.high, self.is_logarithmic = low, high, is_logarithmic
-        self._start, self._end = start, end
+        self.start, self.end = start, end
 
     def __call__(self, value: float) -> float:
         """Return the position of a number."""
@@ -38,7 +40,7 @@ class Scale:
         if self.is_logarithmic:  # a number without a logarithm is outside the frame
             value = max(value, self.low / 10 or self.low)
         share = (self._map(value) - low) / (high - low)
-        return self._start + share * (self._end - self._start)
+        return self.start + share * (self.end - self.start)
 
     def ticks(self, about: int = 5) -> list[float]:
         """Return round numbers in the range, approximately `about` of them."""
@@ -63,42 +65,53 @@ class Figure:
     """An SVG image with a title and a description in words."""
 
     def __init__(
-        self,
-        name: str,
-        title: str,
-        words: str,
-        size: tuple[int, int] = (WIDTH, HEIGHT),
-        right: int = RIGHT,
-        **facts: object,
+        self, name: str, title: str, size: tuple[int, int] = SIZE, right: int = RIGHT, **facts: str
     ) -> None:
         self.width, self.height = size
         self.end = self.width - right
+        self.title, self.words, self.kinds = title, "", set[str]()  # the kinds of paths in the foreground
         described = {"role": "img", "aria-label": printable(title), "aria-describedby": f"{name}-words"}
-        data = {f"data-{key}": printable(str(value)) for key, value in facts.items()}
+        described |= {f"data-{key}": printable(value) for key, value in facts.items()}
         box = {"viewBox": f"0 0 {self.width} {self.height}", "class": "figure", "id": name}
-        self._root = ET.Element("svg", {**box, **described, **data})
-        ET.SubElement(self._root, "desc", id=f"{name}-words").text = printable(words)
-        clip = ET.SubElement(ET.SubElement(self._root, "clipPath", id=f"{name}-clip"), "rect")
-        clip.attrib |= {
-            "x": f"{LEFT - 6}", "y": f"{TOP - 6}",  # room for half a dot and its ring
-            "width": f"{self.end - LEFT + 12}", "height": f"{self.height - TOP - BOTTOM + 12}",
-        }  # fmt: skip
+        self._root = ET.Element("svg", {**box, **described})
+        self._words = ET.SubElement(self._root, "desc", id=f"{name}-words")
+        clip = ET.SubElement(self._root, "clipPath", id=f"{name}-clip")
+        width, height = self.end - LEFT + 16, self.height - TOP - BOTTOM + 16  # with half a ring
+        frame = {"x": LEFT - 8, "y": TOP - 8, "width": width, "height": height}
+        ET.SubElement(clip, "rect", {side: str(number) for side, number in frame.items()})
         self._back = ET.SubElement(self._root, "g")
         self._marks = ET.SubElement(self._root, "g", {"clip-path": f"url(#{name}-clip)"})
 
-    def path(self, d: str, kind: str, **attributes: str) -> None:
-        """Draw a path in the foreground, for one run or several runs."""
-        dashed = {name.replace("_", "-"): value for name, value in attributes.items()}
-        ET.SubElement(self._marks, "path", {"d": d, "class": kind, **dashed})
+    def across(self, low: float, high: float, *, is_wide: bool | None = None) -> Scale:
+        """Return the scale of the x-axis; with `is_wide`, it has margins and may be logarithmic."""
+        if is_wide is None:
+            return Scale(low, high, LEFT, self.end)
+        return value_scale(low, high, LEFT, self.end, is_wide=is_wide)
 
-    def dots(self, dots: Sequence[tuple[float, float, int]], kind_of: Callable[[int], str]) -> None:
-        """Draw one dot per run; each dot is (x, y, index), and all dots of a kind form one path."""
-        groups: dict[str, list[tuple[float, float, int]]] = {}
+    def up(self, low: float, high: float) -> Scale:
+        """Return the scale of the y-axis."""
+        return value_scale(low, high, self.height - BOTTOM, TOP)
+
+    def path(self, d: str, kind: str, *, run: int | None = None, runs: Sequence[int] = ()) -> None:
+        """Draw a path in the foreground, for one run or several runs."""
+        self.kinds.add(kind.partition(" ")[0])
+        path = ET.SubElement(self._marks, "path", {"d": d, "class": kind})
+        if run is not None:
+            path.set("data-r", str(run))
+        if runs:
+            path.set("data-runs", " ".join(map(str, runs)))
+
+    def dots(self, dots: Sequence[Dot], kind_of: Callable[[int], str], best: int) -> None:
+        """Draw one dot per run, all dots of a kind as one path, and a ring at the best run."""
+        groups: dict[str, list[Dot]] = {}
         for dot in spaced(dots, _MOST_DOTS):
             groups.setdefault(kind_of(dot[2]), []).append(dot)
         for kind, group in groups.items():
             d = "".join(f"M{x:.1f} {y:.1f}h0" for x, y, _ in group)
-            self.path(d, f"dots {kind}", data_runs=" ".join(str(index) for _, _, index in group))
+            self.path(d, f"dots {kind}", runs=[index for _, _, index in group])
+        for x, y, index in dots:
+            if index == best:
+                self.path(f"M{x - 6:.1f} {y:.1f}a6 6 0 1 0 12 0a6 6 0 1 0 -12 0", "halo", run=index)
 
     def line(self, x1: float, y1: float, x2: float, y2: float, kind: str) -> None:
         """Draw a straight line behind the runs."""
@@ -109,17 +122,23 @@ class Figure:
         position = {"x": f"{x:.1f}", "y": f"{y:.1f}", "class": kind, "text-anchor": anchor}
         ET.SubElement(self._root, "text", position).text = printable(words)
 
-    def axes(self, x: Scale | None, y: Scale, x_name: str, *, is_whole: bool = False) -> None:
-        """Draw the grid lines and numbers of the y-axis, and name and number the x-axis."""
+    def axes(self, x: Scale, y: Scale, x_name: str, labels: Mapping[Any, str] | None = None) -> None:
+        """Draw the grid lines and numbers of the y-axis; name the x-axis, and write its numbers or labels."""
+        for name, scale in (("x", x), ("y", y)):
+            numbers = scale.low, scale.high, scale.start, scale.end, int(scale.is_logarithmic)
+            self._root.set(f"data-{name}", " ".join(map(repr, numbers)))
         for tick in y.ticks():
             self.line(LEFT, y(tick), self.end, y(tick), "grid")
             self.text(LEFT - 6, y(tick) + 4, cell(tick), anchor="end")
-        if x:
-            for tick in filter(float.is_integer, x.ticks(4)) if is_whole else x.ticks(4):
-                self.text(x(tick), self.height - BOTTOM + 15, cell(tick))
+        ticks = (
+            x.ticks(4) if x.is_logarithmic or x.low % 1 or x.high % 1 else filter(float.is_integer, x.ticks(4))
+        )
+        for at, label in (labels or {tick: cell(tick) for tick in ticks}).items():
+            self.text(x(at), self.height - BOTTOM + 15, label)
         self.text((LEFT + self.end) / 2, self.height - 3, x_name, "name")
 
-    def __str__(self) -> str:
+    def __html__(self) -> str:
+        self._words.text = printable(self.words)
         return ET.tostring(self._root, encoding="unicode")
 
 

@@ -1,5 +1,6 @@
 """The timeline of the devices: one bar for every attempt at a run."""
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -15,7 +16,7 @@ from runmanager.tables.cells import duration
 
 _MOST_RUNS = 2000  # maximum number of runs whose journals are read for times
 _MOST_LANES = 24
-_LANE, _TOP, _LEFT, _RIGHT, _WIDTH, _BOTTOM = 16, 8, 110, 14, 1000, 40
+_LANE, _TOP, _LEFT, _RIGHT, _WIDTH, _BOTTOM = 16, 20, 110, 24, 1000, 40
 _PAUSE = 0.1  # a gap above this share of the busy time is cut out
 
 
@@ -48,60 +49,51 @@ def attempts(results: Sequence[RunResult]) -> list[Busy]:
     return busy
 
 
-def timeline(busy: Sequence[Busy], data: ReportData) -> dict[str, str] | None:
+def timeline(busy: Sequence[Busy], data: ReportData) -> Figure | None:
     """Draw the attempts of all runs by device and time, with a sentence; None without enough attempts."""
     spans = union([(attempt.begin, attempt.end) for attempt in busy])
     total = sum(end - begin for begin, end in spans)
-    if len(busy) < 2 or total <= 0:  # noqa: PLR2004 - a single bar shows nothing
+    if len(busy) < 2 or total <= 0 or not any(run.epochs for run in data.results):  # noqa: PLR2004 - one bar
         return None
-    starts, pauses, length = _compress(spans, _PAUSE * total)
-    words = _sentence(busy, length)
+    first, last = spans[0][0], spans[-1][1]
+    gaps = [(end, begin - end) for (_, end), (begin, _) in itertools.pairwise(spans)]
+    pauses = [(time, seconds) for time, seconds in gaps if seconds > _PAUSE * total]
+
+    def place(time: float) -> float:  # without the pauses before
+        return time - first - sum(seconds for begin, seconds in pauses if begin < time)
+
+    words = f"{_sentence(busy, place(last))}, from the first start to the last end"
     if pauses:
-        words += " Pauses of over a tenth of the busy time do not count."
+        lost = duration(sum(seconds for _, seconds in pauses))
+        words += f", without {counted(len(pauses), 'pause')} of {lost} in which no run was executed"
     lanes = [(device, row) for device, rows in _lanes(busy).items() for row in rows][:_MOST_LANES]
     base = _TOP + _LANE * len(lanes)
-    figure = Figure("timeline", "Runs by device and time", words, (_WIDTH, base + _BOTTOM), 0, figure="bars")
-    x = Scale(0.0, length, _LEFT, _WIDTH - _RIGHT)
+    figure = Figure("timeline", "Runs by device and time", size=(_WIDTH, base + _BOTTOM), figure="bars")
+    figure.words = f"{words}."
+    x = Scale(0.0, place(last), _LEFT, _WIDTH - _RIGHT)
     for tick in x.ticks(6):
         figure.line(x(tick), _TOP, x(tick), base, "grid")
         figure.text(x(tick), base + 15, duration(tick) if tick else "0")
     axis = "time without pauses" if pauses else "time since the first start"
     figure.text(_LEFT, base + 33, axis, "name", "start")
-    for pause in pauses:
-        figure.line(x(pause), _TOP, x(pause), base, "pause")
+    for time, seconds in pauses:
+        at = x(place(time))
+        figure.line(at, _TOP - 4, at, base, "pause")
+        figure.text(at, _TOP - 7, f"+{duration(seconds)}")
     for number, (device, row) in enumerate(lanes):
         y = _TOP + _LANE * (number + 0.5)
         if number == 0 or lanes[number - 1][0] != device:
             figure.text(_LEFT - 8, y + 4, cut_text(device, _LEFT - 10), "name", "end")
         for attempt in row:
-            start, offset = next(pair for pair in reversed(starts) if pair[0] <= attempt.begin)
-            left = x(offset + attempt.begin - start)
-            right = x(offset + attempt.end - start)
+            left, right = x(place(attempt.begin)), x(place(attempt.end))
             is_lost = not (attempt.status.is_success or attempt.status in (Status.RUNNING, Status.INTERRUPTED))
             kind = "lost" if is_lost else data.color(attempt.run)
             d = f"M{left:.1f} {y:.1f}h{max(1.0, right - left - 1):.1f}"
-            figure.path(d, f"bar {kind}", data_runs=str(attempt.run))
+            figure.path(d, f"bar {kind}", runs=[attempt.run])
             if is_lost:
                 d = f"M{right - 3:.1f} {y - 3:.1f}l6 6m0 -6l-6 6"
-                figure.path(d, "cross", data_r=str(attempt.run))
-    return {"figure": str(figure), "words": words}
-
-
-def _compress(
-    spans: Sequence[tuple[float, float]], longest: float
-) -> tuple[list[tuple[float, float]], list[float], float]:
-    """Cut out long pauses: return pairs of a time (s) and its position, the positions of pauses, the length."""
-    starts: list[tuple[float, float]] = []
-    pauses: list[float] = []
-    length, before = 0.0, spans[0][0]
-    for begin, end in spans:
-        if begin - before > longest:
-            pauses.append(length)
-        else:
-            length += begin - before
-        starts.append((begin, length))
-        length, before = length + end - begin, end
-    return starts, pauses, length
+                figure.path(d, "cross", run=attempt.run)
+    return figure
 
 
 def union(spans: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -124,7 +116,7 @@ def _sentence(busy: Sequence[Busy], whole: float) -> str:
         counts = statuses_in_words(attempt.status for attempt in attempts)
         share = f"{100 * seconds / whole:.0f} % of {duration(whole)}"
         parts.append(f"{device} was busy for {share} ({counted(len(attempts), 'attempt')}: {counts})")
-    return f"{'; '.join(parts)}."
+    return "; ".join(parts)
 
 
 def _lanes(busy: Sequence[Busy]) -> dict[str, list[list[Busy]]]:
@@ -134,7 +126,6 @@ def _lanes(busy: Sequence[Busy]) -> dict[str, list[list[Busy]]]:
         rows = lanes.setdefault(attempt.device, [])
         row = next((row for row in rows if row[-1].end <= attempt.begin + 0.01), None)
         if row is None:
-            rows.append([attempt])
-        else:
-            row.append(attempt)
+            rows.append(row := [])
+        row.append(attempt)
     return lanes

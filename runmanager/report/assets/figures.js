@@ -32,9 +32,9 @@ const figures = (() => {
           recolor(path, indices(path)[0]);
         }
       }
-      for (const path of this.svg.querySelectorAll(".cross")) hide(path, !isVisible(Number(path.dataset.r)));
+      for (const path of this.svg.querySelectorAll(".cross, .halo")) hide(path, !isVisible(Number(path.dataset.r)));
       // means are of all runs
-      for (const path of this.svg.querySelectorAll(".mean, .trend, .front")) hide(path, page.isFiltered());
+      for (const path of this.svg.querySelectorAll(".mean, .trend, .front, .value")) hide(path, page.isFiltered());
     }
   }
 
@@ -42,11 +42,11 @@ const figures = (() => {
   class Curves extends Reader {
     constructor(svg) {
       super(svg);
-      const { metric, x, y, log } = svg.dataset;
+      const { metric, x, y } = svg.dataset;
       this.metric = metric;
       this.curves = data.curves[metric] || {};
-      this.x = scaleOf(...numbers(x), false);
-      this.y = scaleOf(...numbers(y), log === "1");
+      this.x = scaleOf(...numbers(x));
+      this.y = scaleOf(...numbers(y));
       this.paths = [...svg.querySelectorAll("path[data-r]")];
       this.layer = svg.querySelector("[clip-path]");
       this.extra = []; // lines of runs that are not in the file's figure

@@ -112,34 +112,33 @@
   wide.addEventListener("click", () => widen());
   address.keep("columns", () => (table.classList.contains("all") ? ["all"] : []), ([chosen]) => widen(chosen === "all"));
 
-  // the legend: each value, or of many numbers each color, can be hidden, in all figures and in the table
-  const MOST_BUTTONS = 12;
-  const key = document.getElementById("legend");
-  const pressed = new Map(); // button -> its codes
-  let drawnAxis = null; // the axis of the legend
+  // the legends: each value, or of more values than colors each color, can be hidden, in all figures and in the table
+  let pressed = []; // pairs of a button and its codes
+  let drawnAxis = null; // the axis of the legends
   const legend = () => {
     const { colored } = state;
     drawnAxis = colored;
-    if (!key || !colored) return;
-    const drawn = new Set(Object.values(data.curves).flatMap((lines) => Object.keys(lines).map((run) => colored.codes[run])));
-    const groups = Map.groupBy([...drawn].sort((a, b) => a - b), (code) => (drawn.size > MOST_BUTTONS ? colored.colors[code] : code));
+    if (!colored) return;
+    const drawn = new Set([...data.order, ...Object.values(data.curves).flatMap(Object.keys)].map((run) => colored.codes[run]));
+    const groups = [...Map.groupBy([...drawn].sort((a, b) => a - b), (code) => colored.colors[code])];
     const words = (labels) => (colored.colors[0].startsWith("o") ? [...new Set([labels[0], labels.at(-1)])].join(" to ")
       : labels.slice(0, 4).join(", ") + (labels.length > 4 ? ", …" : ""));
-    pressed.clear();
-    for (const codes of groups.values()) {
-      const button = element("button", { type: "button" }, element("span", { class: `line ${colored.colors[codes[0]]}`, "aria-hidden": "true" }),
-        ` ${words(codes.map((code) => colored.labels[code]))}`);
-      button.addEventListener("click", () => {
-        const isHidden = button.getAttribute("aria-pressed") === "false";
-        for (const code of codes) state.hidden[isHidden ? "delete" : "add"](code);
-        page.update();
+    pressed = [...document.querySelectorAll(".colors")].flatMap((key) => {
+      const buttons = groups.map(([color, codes]) => {
+        const button = element("button", { type: "button" }, element("span", { class: `line ${color}`, "aria-hidden": "true" }),
+          ` ${words(codes.map((code) => colored.labels[code]))}`);
+        button.addEventListener("click", () => {
+          const isHidden = button.getAttribute("aria-pressed") === "false";
+          for (const code of codes) state.hidden[isHidden ? "delete" : "add"](code);
+          page.update();
+        });
+        return [button, codes];
       });
-      pressed.set(button, codes);
-    }
-    const best = [element("span", { class: "line best", "aria-hidden": "true" }), " the best run (thick), with a dot at its best epoch"];
-    key.replaceChildren(`Colored by ${colored.name}: `, ...pressed.keys(), ...data.order.length ? best : []);
-    key.setAttribute("role", "group");
-    key.setAttribute("aria-label", `Values of ${colored.name}`);
+      key.replaceChildren(`Colored by ${colored.name}: `, ...buttons.map(([button]) => button));
+      key.setAttribute("role", "group");
+      key.setAttribute("aria-label", `Values of ${colored.name}`);
+      return buttons;
+    });
   };
   const colors = document.getElementById("colors");
   colors.append(...data.axes.map((axis) => element("option", {}, axis.name)));
