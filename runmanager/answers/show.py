@@ -141,7 +141,7 @@ def of_table(
     whole = [name for name in rows if len(rows) == 1 or name not in same or name in kept]
     ahead = [*_LEADING, *params, *metrics]
     if metrics:
-        ahead += [INTERVAL, REPEATS, companion(metrics[0], metrics_of(rows)), _TIME, "status"]
+        ahead += [INTERVAL, REPEATS, companion(metrics[0], metrics_of(rows))]
     measured = [name for name in metrics_of(rows) if name not in (*ahead, *LEADING[2:])]
     if isinstance(rows, Finding):  # a table of `best` is in the order of columns that are no metrics of a run
         measured = [name for name in map(str, rows) if is_computed or name.startswith(KEPT)] + measured
