@@ -115,10 +115,10 @@ def retry_failed(effect: str) -> str:
 def advice(status: str, evidence: str, *, same: str = "the same command", them: str = "them") -> str:
     """Return the next step for runs of a status, "" without a next step."""
     again = retry_failed(f"executes {them} again")
-    which = "the run" if them == "it" else "the runs"
     rerun, keep = argument("changed='rerun'", "--changed rerun"), argument("changed='keep'", "--changed keep")
     steps = {
-        Status.FAILED: f"see {evidence}; once the cause is fixed, {retry_failed(f'executes {which} again')}",
+        Status.FAILED: f"see {evidence}; once the code is fixed, {same} executes {them} again; "
+        f"after any other fix, {retry_failed('does')}",
         Status.OUT_OF_MEMORY: f"let {them} take less memory, as with a smaller batch; {again}",
         Status.DIVERGED: "not repeated: the same numbers would diverge again",
         Status.HUNG: f"see {evidence}; fix it, or raise {argument('timeout=', '--timeout')}; {again}",
