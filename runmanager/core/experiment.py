@@ -405,7 +405,9 @@ def check_experiment(root: str | os.PathLike[str], name: str | None, *, is_unnam
     ):
         better = re.sub(r"[^A-Za-z0-9._-]+", "_", str(name)).strip("._-")[:59] or "experiment"
         better = f"exp_{better}" if _TAKEN.fullmatch(better) else better
-        rule = "an experiment's name is a folder: up to 64 letters, digits, '.', '_' and '-', unlike a run's"
+        rule = (
+            "an experiment's name is a folder: up to 64 letters, digits, '.', '_' and '-', and not one of a run"
+        )
         problems.append(f"{rule}, got {name!r}: write {better!r}")
     with suppress(OSError, ValueError):  # if a folder cannot be read, a later write reports the reason
         file = next((parent for parent in (path, *path.parents) if parent.is_file()), None)

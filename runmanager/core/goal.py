@@ -68,7 +68,9 @@ def parse_goal(value: object, argument: str = "goal") -> Goal:
     is_larger = is_larger_better(metric) if direction == "best" else direction == "max"
     if is_larger is None:
         rule = f"whether large values of {metric!r} are good is not known"
-        raise InvalidArgumentError(f"{rule}: write {argument}='max:{metric}' or {argument}='min:{metric}'")
+        raise InvalidArgumentError(
+            f"{rule}: check its spelling, or write {argument}='max:{metric}' or {argument}='min:{metric}'"
+        )
     return Goal(metric, 1 if is_larger else -1)
 
 
