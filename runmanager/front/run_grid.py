@@ -394,7 +394,7 @@ def outcome_of(loop: Loop, exit_code: int, **facts: Any) -> GridOutcome:
     asked_for = loop.without_left_out(loop.search) if loop.search else [*loop.runs.values()]
     states = [loop.states[planned.folder.id] for planned in asked_for]
     left_out = loop.runs.keys() - {state.folder.id for state in states}
-    if loop.is_over and left_out:
+    if left_out:
         with suppress(StorageError):  # runs that could not be dropped stay pending
             experiment.forget(left_out)
     end: dict[str, Any] | None = None
