@@ -6,6 +6,7 @@ from typing import Any
 from runmanager.cli.common import say
 from runmanager.cli.comparing import values_of_base
 from runmanager.cli.rows import is_table, load_selected
+from runmanager.core import files
 from runmanager.core.wording import counted
 from runmanager.errors import InvalidArgumentError
 
@@ -43,7 +44,7 @@ def report_command(
     Options:
         folders (FOLDER): An experiment, several to compare, a table of another tool, or the root of several, of
             which it writes an index and each page. Default: runs.
-        output (FILE): File to write. Default: report.html, or index.html in the root.
+        output (FILE): File to write. Default: report.html in the experiment, or index.html in the root.
         base (RUN): Compare all settings with the setting of this run, or with values as lr=0.1,width=64.
         watch: Rewrite the page while runs are executed, until Ctrl-C.
     """
@@ -59,6 +60,8 @@ def report_command(
         if is_table(folders[0]):
             source = runs
         values = values_of_base(base, runs, repeats)
+    if (folders[0] / files.GRID).exists() and len(folders) == 1:
+        output = output or source / files.REPORT
     if watch and not is_table(folders[0]):
         watch_runs(source, output, goals, repeats, values, say=say)
         return
@@ -107,16 +110,14 @@ def export_command(
     if paths:
         table, what = (load_results(folder), "epoch") if epochs else (load_runs(folder), "run")
         if table.empty:
-            raise FileNotFoundError(no_runs(folder, f"{what}s"))
+            raise FileNotFoundError(no_runs(folder))
         for path in paths:
             export(table, path)
             say(f"{path}: {counted(len(table), what)}")
     if mlflow:
         from runmanager.trainers.mlflow import export_mlflow
 
-        number = len(export_mlflow(folder, tracking_uri=mlflow))
-        rest = "each replaces its earlier export, runs that have not changed are not logged again"
-        say(f"{mlflow}: {counted(number, 'run')} logged; {rest}")
+        say(f"{mlflow}: {len(export_mlflow(folder, tracking_uri=mlflow)):,} new or changed runs logged")
     if wandb:
         from runmanager.trainers.wandb import export_wandb
 

@@ -96,13 +96,11 @@ def _print_epochs(run: "RunResult", design: "Design") -> None:
 
 def _facts(run: "RunResult", design: "Design") -> dict[str, Any]:
     sign = f"{run.status.sign} " if sys.stdout and sys.stdout.isatty() else ""
-    of_experiment = first_line_of_note(design.note)
-    note = first_line_of_note((design.notes or {}).get(run.folder.id))
     changes = "code, data, versions, threads or settings changed, or it resumed inexactly"
     return {
         "run": files.for_people(run.folder.path),
         "status": f"{sign}{run.status}",
-        "note": join([note, of_experiment and f"of the experiment: {of_experiment}"]),
+        "note": join(map(first_line_of_note, ((design.notes or {}).get(run.folder.id), design.note))),
         "error": run.error,
         "next": run.outcome.next_step(files.for_people(run.folder.path / files.ERROR_LOG)),
         "attempts": run.attempts if run.attempts > 1 else "",

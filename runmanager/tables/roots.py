@@ -28,9 +28,9 @@ def experiments(root: Path) -> list[Path]:
     return sorted(folder for folder in root.iterdir() if folder.is_dir() and is_experiment(folder))
 
 
-def no_runs(path: str | os.PathLike[str], what: str = "runs") -> str:
-    """Return a message with advice for a folder without runs or epochs."""
-    return f"no {what} under {os.fspath(path)}: start a grid first, or give the folder that it wrote"
+def no_runs(path: str | os.PathLike[str]) -> str:
+    """Return a message with advice for a folder without runs."""
+    return f"no runs under {os.fspath(path)}: start a grid first, or give the folder that it wrote"
 
 
 def no_experiment(path: Path, asked: Path | None = None) -> str:

@@ -244,14 +244,14 @@ def test_nothing_is_exported_of_a_folder_without_runs(tmp_path):
 # Report
 
 
-def test_a_report_is_written_to_the_named_file_or_the_working_directory(experiment, tmp_path):
+def test_a_report_is_written_to_the_named_file_or_into_the_experiment(experiment, tmp_path):
     with contextlib.chdir(tmp_path):
         command("report", experiment)
         answer = command("report", experiment, "-o", "page.html")
 
     assert answer.code == 0
     assert "page.html" in answer.err
-    assert (tmp_path / "report.html").read_text().startswith("<!")
+    assert (experiment / "report.html").read_text().startswith("<!")
     assert "Run 1 (lr=0.1)" in (tmp_path / "page.html").read_text()
 
 
