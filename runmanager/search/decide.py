@@ -134,6 +134,7 @@ class _Deciding(Search):
         self._asked: dict[str, int] = {}  # rival -> number of repeats requested
         self._executable: set[str] = set()
         self._fewest = 0  # the minimum number of repeats that allows a decision
+        self._most = 0  # the number of repeats in the grid
         self._why = ""  # the reason why no further repeats are requested
 
     def begin(self, runs: Sequence[RunFolder], executable: Collection[str]) -> None:
@@ -148,6 +149,7 @@ class _Deciding(Search):
             of_rival = self._runs.setdefault(self._rival(folder), [])
             of_rival += [[] for _ in range(repeat + 1 - len(of_rival))]
             of_rival[repeat].append(folder)
+        self._most = max(map(len, self._runs.values()))
         self._fewest = fewest(len(self._runs) / 2 / self._rule.error)
         self._asked = {rival: min(self._fewest, len(repeats)) for rival, repeats in self._runs.items()}
 
@@ -176,7 +178,13 @@ class _Deciding(Search):
                 return Decision(sentences=sentences)
             from runmanager.answers.verdict_sentence import standing
 
-            sentences = [": ".join(standing(contest))]
+            lead = contest.closest
+            sentences = [
+                f"after {counted(lead.n, contest.unit)}: {contest.names[contest.order[0]]} is {lead.mean:.2g} "
+                f"ahead, evidence {lead.evidence:.2g} of {lead.least:g}"
+                if lead.n > self._fewest
+                else f"{': '.join(standing(contest))}; the limit is {self._most}"
+            ]
 
     def left_out(self) -> Collection[str]:
         """Return the repeats that are not requested yet."""
@@ -185,11 +193,10 @@ class _Deciding(Search):
 
     def introduction(self) -> str:
         """Return a sentence with the number of rivals and repeats."""
-        most = max(map(len, self._runs.values()), default=0)
         axis, number = self._rule.axis, len(self._runs)
         rivals = counted(number, "setting") if axis is None else f"{number} values of {printable(axis)}"
-        fewest = f"{self._fewest} to " if self._fewest < most else ""
-        repeats = f"{fewest}{counted(most, 'repeat')} ({printable(self._repeats)})"
+        fewest = f"{self._fewest} to " if self._fewest < self._most else ""
+        repeats = f"{fewest}{counted(self._most, 'repeat')} ({printable(self._repeats)})"
         return f"{repeats} of {rivals}, until it is decided"
 
     def conclusion(self, outcomes: Sequence[Outcome]) -> str:
@@ -244,12 +251,8 @@ class _Deciding(Search):
         number = max(numbers) + (len(numbers) == 1)  # rivals with fewer repeats catch up first
         wider = {rival: min(number, len(self._runs[rival])) for rival in undecided}
         if all(self._asked[rival] == number for rival, number in wider.items()):
-            most = max(map(len, self._runs.values()))
-            step = "a larger max_repeats= continues"
-            if most < rule.max_repeats:  # the grid lists the values of the axis
-                step = f"more values of {printable(self._repeats)} continue"
-            every = "the only repeat" if most == 1 else f"all {most:,} repeats"
-            self._why = f"! undecided after {every}: {step}"
+            step = f"a larger max_repeats= continues, or more values of {printable(self._repeats)}"
+            self._why = f"! undecided after {counted(self._most, 'repeat')}: {step}"
             return False
         self._asked |= wider
         return True

@@ -155,9 +155,6 @@ class Searching(Search):
         if asked < n and self._has_ended:
             spent = f"max_seconds={self._options.max_seconds:g} were spent"
             return f"! {spent} after {asked:,} of {n:,} suggestions: a larger one goes on"
-        different = len({tuple(trial.runs) for trial in self._trials.values()})
-        if different < asked:
-            return f"{asked:,} suggestions were {counted(different, 'different setting')}"
         return ""
 
     def _suggested(
