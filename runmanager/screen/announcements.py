@@ -102,9 +102,5 @@ def _them(number: int) -> str:
 
 def _causes(runs: Sequence[PlannedRun]) -> str:
     """Return what has changed since the runs began."""
-    counts = Counter(planned.cause for planned in runs)
-    if len(counts) == 1:
-        return runs[0].cause
     # there are many causes, for example if runs load the weights of many encoders
-    causes = [f"{cause} ({count:,})" for cause, count in counts.most_common(_MOST_CAUSES)]
-    return "; ".join([*causes, *["…"] * (len(counts) > _MOST_CAUSES)])
+    return listed(dict.fromkeys(planned.cause for planned in runs), _MOST_CAUSES)

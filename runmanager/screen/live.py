@@ -20,7 +20,7 @@ from runmanager.core.loop import Loop, Plan
 from runmanager.core.outcome import BatchProgress, EpochRecord, Outcome, Status
 from runmanager.core.run import Run
 from runmanager.core.state import RunResult
-from runmanager.core.wording import counted, did_you_mean, last_state, listed, printable
+from runmanager.core.wording import counted, did_you_mean, last_state, printable
 from runmanager.drawing.console import choose_screen, colored
 from runmanager.drawing.table import GAP
 from runmanager.errors import InvalidArgumentError
@@ -39,7 +39,7 @@ _PLAIN_S = 60.0  # time between two plain lines about the whole grid
 _PROBLEMS = ("✗", "!")  # first characters of lines that are logged as warnings
 _MOST_BELOW = 20  # number of lines after which the headings are printed again, as they scroll out of view
 _NUM_OTHER_LINES = 7  # lines of a drawing beside the rows; the line of the cursor stays free
-_BAR = 24  # width of the bar
+_BAR = 40  # maximum width of the bar
 _INDENT = "    "
 
 
@@ -63,7 +63,8 @@ class GridProgress(Display):
         self._headings: Sequence[str] = ()  # those printed last
         self._num_below = 0  # number of lines of rows printed since then
         self._best, self._rank_next = "", 0.0
-        self._finish = self._estimate_next = 0.0  # the estimated time of the end, 0 if unknown
+        self._estimate_next = 0.0
+        self._finish: Sequence[float] = ()  # the estimated time of the end, at the earliest and at the latest
 
     def begin(self, loop: Loop, first: Plan) -> None:
         """Begin a grid with the existing results of the experiment, and announce its first runs."""
@@ -72,6 +73,7 @@ class GridProgress(Display):
         axes = plan.varying or varying([folder.params for folder in folders])
         self._repeats = loop.design.repeating(axes)
         self._table = RunTable(sorted(axes, key=lambda name: name in self._repeats), loop.design.all_goals)
+        self._table.room = len(GAP + Status.PRUNED) if loop.pruner else 0
         self._past = costs_of(first)
         self.add_runs([planned.folder for planned in first.due])
         self._table.widen({COUNT: f"✓ {self._count}"})
@@ -156,7 +158,7 @@ class GridProgress(Display):
         below: list[str] = []
         if status is Status.COMPLETED:
             self._past.append((folder.params, result.seconds))
-            notes = [running.beginning]
+            notes = [running.beginning, ""]
         elif not status.is_success:
             metrics, sign = {}, "✗"  # the cause says more
             log = files.for_people(folder.path / files.ERROR_LOG)
@@ -167,12 +169,10 @@ class GridProgress(Display):
         self._table.add_metrics(metrics)
         (seconds,) = durations([result.seconds or math.nan])
         row = running.cells(f"{sign} {self._count}", outcome.epochs, seconds, metrics)
-        headings, (line,), hidden = self._table.lines([row], self._screen.width)
+        headings, (line,) = self._table.lines([row], self._screen.width)
         line = with_note(line, notes, self._screen.width)
         lines = [line, *(f"{_INDENT}{content}" for content in below if content and content not in line)]
         if headings != self._headings or self._num_below >= _MOST_BELOW:
-            if hidden and not self._headings:
-                self.say(f"(not shown: {listed(hidden)})")
             self.say("\n".join(headings))
             self._headings, self._num_below = headings, 0
         self.say("\n".join(lines))
@@ -194,10 +194,10 @@ class GridProgress(Display):
         if self._is_stopping:
             return
         self._is_stopping = True
-        running = counted(len(self._running), "running run")
-        dropped = f" {running} now; what came after the last checkpoint is dropped" if self._running else ""
+        running = counted(len(self._running), "run")
+        runs = f" {running}; the same command resumes after the last checkpoint" if self._running else ""
         why = f"{signals.why}. " if signals.why else ""
-        self.say(f"{why}Stopping{dropped}. Press Ctrl-C again to stop without waiting.")
+        self.say(f"{why}Stopping{runs}. Press Ctrl-C again to stop without waiting.")
 
     def conclude(self, panel: "Panel", loop: Loop, outcomes: Sequence[Outcome]) -> "Panel":
         """Print the results of the search and the pruner, and the panel at the end of a grid."""
@@ -266,17 +266,18 @@ class GridProgress(Display):
         lines: list[Text] = []
         runs = [*self._running.values()]
         if top := runs[: max(height - _NUM_OTHER_LINES, 1)]:
-            headings, rows, _ = self._table.lines([run.row(now) for run in top], width)
+            headings, rows = self._table.lines([run.row(now) for run in top], width)
             lines += [Text(line, "dim") for line in headings if headings != self._headings]
             for run, row in zip(top, rows, strict=True):
-                lines.append(colored(with_note(row, [run.position(now), ""], width)))
+                lines.append(colored(with_note(row, [run.position, ""], width)))
         if self._best:
             lines.append(Text.assemble(("best so far", "dim"), GAP, self._best))
-        full = int(_BAR * (len(self._ended) + sum(run.done for run in runs)) / max(self._total, 1))
-        bar = ("━" * full, "green"), ("╌" * (_BAR - full), "bright_black")
         left = self._left(now) if self._table.devices else "starting"
-        numbers = [self._count, duration(now - self._began, 0), left]
-        lines.append(Text.assemble(brief(self._name), GAP, *bar, GAP, GAP.join(numbers)))
+        name, numbers = brief(self._name), GAP.join([self._count, duration(now - self._began, 0), left])
+        bar = min(_BAR, width - len(f"{name}{GAP}{GAP}{numbers}"))
+        full = int(bar * (len(self._ended) + sum(run.done for run in runs)) / max(self._total, 1))
+        parts = ("━" * full, "green"), ("╌" * (bar - full), "bright_black")
+        lines.append(Text.assemble(name, GAP, *parts, GAP, numbers))
         return lines
 
     def _left(self, now: float) -> str:
@@ -289,9 +290,11 @@ class GridProgress(Display):
             for index, id_ in enumerate(due):
                 if run := running.get(id_):
                     seconds[index] = max(seconds[index] - (now - run.zero), 0.0)
-            self._finish = now + scheduled(seconds, self._loop.num_lanes)
+            left, factor = scheduled(seconds, self._loop.num_lanes), 1 + len(past) ** -0.5
+            self._finish = [now + left * share for share in (1, 1 / factor, factor)]
             self._estimate_next = now + 200 * (time.monotonic() - now)
-        return f"{rounded(self._finish - now)} left" if self._finish else ""
+        texts = [rounded(end - now) for end in self._finish]
+        return "{} left ({} to {})".format(*texts) if texts else ""
 
 
 def best_line(results: Sequence[RunResult], design: Design) -> str:

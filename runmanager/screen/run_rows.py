@@ -18,7 +18,6 @@ Row = Mapping[str, str]
 """The text of a run in each column."""
 
 _SECONDS, _METRIC, _DRAWN = "0.00638 s", "0.0000", "0.0001569"  # texts of usual width
-_SILENT_S = 30  # time without news after which a row says so
 _LEAST_PROGRESS = 0.01  # fraction of a run after which its speed is used for an estimate
 
 
@@ -28,6 +27,7 @@ class RunTable:
     def __init__(self, axes: Iterable[str], goals: Sequence[Goal]) -> None:
         self.goals = goals
         self.devices: set[str] = set()  # devices of runs that have begun
+        self.room = 0  # the width that stays free for notes behind the rows
         self._axes = [column(axis) for axis in axes]
         self._texts = {COUNT, DEVICE}  # columns that have values other than numbers
         self._seen: dict[str, None] = {}  # metrics
@@ -60,21 +60,21 @@ class RunTable:
         self._metrics = [name for name in names if name in self._seen and name != DURATION]
         self.widen(dict.fromkeys(self._metrics, _METRIC))
 
-    def lines(self, rows: Sequence[Row], width: int) -> tuple[list[str], list[str], list[str]]:
-        """Return the lines of the headings, one line per row, and the columns that do not fit."""
+    def lines(self, rows: Sequence[Row], width: int) -> tuple[list[str], list[str]]:
+        """Return the lines of the headings, and one line per row, with the columns that fit."""
         for row in rows:
             self.widen(row)
         axes = [*dict.fromkeys([*self._axes, *[DEVICE] * (len(self.devices) > 1)])]
         names = [COUNT, RUN, *axes, EPOCH, DURATION, *self._metrics]
-        drawn, left_out = Table(
+        drawn, _ = Table(
             names,
             [[row.get(name, "") for name in names] for row in (self._widest, *rows)],
             right=set(names) - self._texts,
             first=[COUNT, RUN, EPOCH, *axes[:1], *self._of_goals, DURATION, *axes],
-        ).fitted(width)
+        ).fitted(width - self.room)
         lines = [line.plain for line in drawn]
         first = len(lines) - len(rows)
-        return lines[: first - 1], lines[first:], left_out
+        return lines[: first - 1], lines[first:]
 
     def widen(self, row: Row) -> None:
         """Widen the columns for the texts of a row."""
@@ -133,11 +133,9 @@ class Running:
         """The first epoch of a resumed run."""
         return f"from epoch {self.first}" if self.first > 1 else ""
 
-    def position(self, now: float) -> str:
-        """Return the current step, or the time without news."""
-        silent = now - self.heard
-        if self.heard and silent > _SILENT_S:
-            return f"no news for {duration(silent, 0)}"
+    @property
+    def position(self) -> str:
+        """The current step."""
         return f"step {self.step.batch}/{self.step.num_batches or '?'}" if self.step.batch else ""
 
 
