@@ -25,14 +25,14 @@ NAVIGATION = {
         "Start </docs/quickstart>", "Guides </docs/training-function>", "Reference </docs/public-api>",
         "Project </docs/architecture>",
     ],
-    "docs/quickstart": ["/docs/from-the-tutorial", "/docs/glossary", "/docs/compared"],
+    "docs/quickstart": ["/docs/from-the-tutorial", "/docs/cpu-or-gpu", "/docs/your-script", "/docs/compared"],
     "docs/training-function": [
-        "/docs/fit", "/docs/trainers", "/docs/grids-and-pruning", "/docs/search", "/docs/devices-and-outcomes",
-        "/docs/ray", "/docs/slurm", "/docs/resuming", "/docs/two-stages", "/docs/debugging", "/docs/choosing",
-        "/docs/verdict", "/docs/report", "/docs/tensorboard", "/docs/keeping", "/docs/extending",
+        "/docs/fit", "/docs/trainers", "/docs/grids", "/docs/devices-and-outcomes", "/docs/clusters",
+        "/docs/resuming", "/docs/debugging", "/docs/choosing", "/docs/verdict", "/docs/report",
+        "/docs/tensorboard", "/docs/extending",
     ],
     "docs/public-api": ["/docs/results", "/docs/command-line", "/docs/api/index"],
-    "docs/architecture": ["/docs/benchmarks", "/benchmarks/README", "/CONTRIBUTING", "/SECURITY", "/CHANGELOG"],
+    "docs/architecture": ["/benchmarks/README", "/CONTRIBUTING", "/SECURITY", "/CHANGELOG"],
 }  # fmt: skip
 """Page -> the pages below it, with the title in the header where it differs."""
 

@@ -142,12 +142,11 @@ def _runs_here(experiment: Path) -> list[RunFolder]:
 
 def hint(experiment: Path) -> list[str]:
     """Return the line on how to open an experiment in TensorBoard, if it has runs here."""
-    root, name = experiment.parent, experiment.name
     if not _runs_here(experiment):
         return []
     if in_notebook():
-        return [f"TensorBoard: open_tensorboard({str(root)!r}, {name!r})"]
-    return [f"TensorBoard: runmanager tensorboard {shlex.quote(str(root))} --experiment {name}"]
+        return [f"TensorBoard: open_tensorboard({str(experiment.parent)!r}, {experiment.name!r})"]
+    return [f"TensorBoard: runmanager tensorboard {shlex.quote(str(experiment))}"]
 
 
 def _query(experiments: Sequence[Sequence[RunFolder]]) -> str:

@@ -1,4 +1,4 @@
-"""Tables as files, and exports to MLflow and W&B (docs/keeping.md, docs/from-the-tutorial.md)."""
+"""Tables as files, and exports to MLflow and W&B (docs/command-line.md, docs/from-the-tutorial.md)."""
 
 import shutil
 import struct

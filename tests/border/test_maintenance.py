@@ -1,4 +1,4 @@
-"""The commands that write: note, rm, export, report, tensorboard (docs/command-line.md, docs/keeping.md)."""
+"""The commands that write: note, rm, export, report, tensorboard (docs/command-line.md)."""
 
 import contextlib
 import json

@@ -37,7 +37,7 @@ def test_the_page_of_a_call_lists_each_argument_with_its_default(function, page)
 
 
 def test_the_help_of_a_script_has_each_flag_of_the_reference(capsys):
-    page = (DOCS / "training-function.md").read_text()
+    page = (DOCS / "your-script.md").read_text()
     rows = re.findall(r"^\| `(--[\w-]+)[^`]*` \| (.+?) \|", page, re.MULTILINE)
 
     with pytest.raises(SystemExit):

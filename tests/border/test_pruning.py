@@ -1,4 +1,4 @@
-"""`prune=`: the asynchronous rule, Optuna's pruners, TrialPruned (docs/grids-and-pruning.md)."""
+"""`prune=`: the asynchronous rule, Optuna's pruners, TrialPruned (docs/grids.md)."""
 
 import math
 import subprocess

@@ -1,4 +1,4 @@
-"""The executor "ray" (docs/ray.md): on a pretended cluster, on this machine, and with two GPUs."""
+"""The executor "ray" (docs/clusters.md): on a pretended cluster, on this machine, and with two GPUs."""
 
 import os
 import signal

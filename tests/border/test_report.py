@@ -1,4 +1,4 @@
-"""The page of `write_report` (docs/report.md, docs/keeping.md)."""
+"""The page of `write_report` (docs/report.md, docs/command-line.md)."""
 
 import contextlib
 import itertools

@@ -1,4 +1,4 @@
-"""A script with flags: `main` (docs/training-function.md, docs/grids-and-pruning.md)."""
+"""A script with flags: `main` (docs/your-script.md)."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""`search=OptunaSearch(...)`: suggestions that survive a kill, none executed twice (docs/search.md)."""
+"""`search=OptunaSearch(...)`: suggestions that survive a kill, none executed twice (docs/grids.md)."""
 
 import signal
 import subprocess

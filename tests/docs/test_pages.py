@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.nightly import of_night_but
-
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 PAGES = sorted((ROOT / "docs").glob("*.md"))
@@ -35,7 +33,6 @@ def blocks(page: Path, language: str, *, slow: bool = False) -> list[str]:
 
 
 PROGRAMS = [page for page in PAGES if blocks(page, "python", slow=True)]
-PROGRAMS_BY_DAY = [page for page in PROGRAMS if page.stem != "slurm"]  # test_slurm_page.py executes it too
 
 
 def prose(page: Path) -> str:
@@ -48,7 +45,7 @@ def name_of(page: Path) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", of_night_but(PROGRAMS, PROGRAMS_BY_DAY), ids=name_of)
+@pytest.mark.parametrize("page", PROGRAMS, ids=name_of)
 def test_the_python_blocks_of_a_page_run_one_after_the_other(warm, page, tmp_path):
     content = blocks(page, "python", slow=True)
     program = tmp_path / "program.py"

@@ -1,4 +1,4 @@
-"""The job scripts of docs/slurm.md, without SLURM: what they do when all of their processes get SIGTERM."""
+"""The job scripts of docs/clusters.md, without SLURM: what they do when all of their processes get SIGTERM."""
 
 import os
 import re
@@ -12,14 +12,14 @@ import pytest
 
 from tests.docs.test_pages import ROOT, blocks
 
-PAGE = ROOT / "docs" / "slurm.md"
+PAGE = ROOT / "docs" / "clusters.md"
 PATIENCE_S = 180  # on a busy machine
 
 
 @pytest.fixture
 def folder(tmp_path):
     """Return a folder with the files of the page, and an `scontrol` that notes what it is asked for."""
-    (tmp_path / "circle.py").write_text(blocks(PAGE, "python", slow=True)[0])
+    (tmp_path / "circle.py").write_text(blocks(PAGE, "python", slow=True)[-1])
     for name, script in zip(("job.sh", "long.sh", "array.sh"), blocks(PAGE, "bash"), strict=True):
         (tmp_path / name).write_text(script)
     (tmp_path / "bin").mkdir()
