@@ -8,7 +8,18 @@ from typing import Any
 
 import pytest
 
-from runmanager import Decide, GridError, Listener, OptunaSearch, expand, fit, load_runs, main, run_grid
+from runmanager import (
+    Decide,
+    GridError,
+    LanesExecutor,
+    Listener,
+    OptunaSearch,
+    expand,
+    fit,
+    load_runs,
+    main,
+    run_grid,
+)
 
 DOCS = Path(__file__).parents[2] / "docs"
 QUIET: dict[str, Any] = {"executor": "inline", "tensorboard": False, "display": False}
@@ -57,13 +68,15 @@ def test_the_help_of_a_script_has_each_flag_of_the_reference(capsys):
         ({"experiment": None}, ["an experiment's name is a folder"]),
         ({"report": 1.5}, ["report must be True, False or a file to write, got 1.5"]),
         (
-            {"retries": -1, "report": 3, "tensorboard": 2, "prune": "all", "decide": 1, "search": "grid"},
-            ["retries", "report", "tensorboard", "prune", "decide", "search"],
+            {"retries": -1, "report": 3, "tensorboard": 2, "prune": "all", "decide": 1, "search": "grid",
+             "on_error": "ignore", "changed": "ask", "jobs": 0, "timeout": 0, "max_seconds": -1},
+            ["retries", "report", "tensorboard", "prune", "decide", "search", "on_error", "changed", "jobs",
+             "timeout", "max_seconds"],
         ),
-        (
-            {"lr": [0.1, 0.1], "retries": -1, "only": "all", "experiment": "a/b"},
-            ["lr", "retries", "only", "a/b"],
-        ),
+        ({"lr": [0.1, 0.1], "only": "all", "experiment": "../e"}, ["lr", "only", "experiment's name"]),
+        ({"executor": "lane", "jobs": 0, "timeout": -1}, ["executor", "jobs", "timeout"]),
+        ({"executor": "inline", "jobs": 0, "timeout": -1}, ["got jobs=0 and timeout=-1: use executor='lanes'"]),
+        ({"executor": LanesExecutor(), "jobs": 4}, ["LanesExecutor("]),
         (
             {"goal": "kl", "repeats": "sed"},
             ["write goal='max:kl' or goal='min:kl'", "no axis 'sed'; did you mean 'seed'?"],
@@ -73,7 +86,7 @@ def test_the_help_of_a_script_has_each_flag_of_the_reference(capsys):
         ({"repeats": 3}, ["repeats must be the names of axes, as repeats=('seed',), got 3"]),
         ({"repeats": ["x9"]}, ["no axis 'x9'; it has: lr, seed"]),
     ],
-)
+)  # fmt: skip
 def test_options_that_cannot_be_used_are_refused_all_at_once(tmp_path, options, named):
     grid = {"lr": options.pop("lr", [0.1]), "seed": [1, 2]}
 

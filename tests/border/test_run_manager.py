@@ -3,30 +3,22 @@
 import copy
 import json
 import math
-import os
-import subprocess
-import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import nn
 from torch.nn import functional
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, TensorDataset
 
 from runmanager import (
     DeviceError,
     GridError,
-    InvalidArgumentError,
     LifecycleError,
     Outcome,
     RunBuilder,
@@ -37,9 +29,6 @@ from runmanager import (
 )
 from tests.border import reading
 from tests.border.experiments import manager_in
-from tests.border.screens import terminal
-
-HOME = Path(__file__).parents[2]
 
 INPUTS = torch.randn(10, 4, generator=torch.Generator().manual_seed(0))
 LABELS = torch.arange(10) % 3
@@ -182,15 +171,12 @@ def test_a_run_is_recorded_as_it_ended_and_its_exception_passes_on(tmp_path, ten
 
 def test_epochs_begin_and_end_themselves_and_a_break_counts(manager, tmp_path):
     with manager.run(RUN):
-        numbers = [(epoch, manager.epoch_count) for epoch in manager.epochs(3)]
-    with manager.run({"lr": 0.2}):
         for epoch in manager.epochs(5):
-            manager.track_loss(0.5, 1)
+            assert manager.epoch_count == epoch
             if epoch == 2:
                 break
 
-    assert numbers == [(1, 1), (2, 2), (3, 3)]
-    assert statuses(tmp_path) == [("completed", 3), ("completed", 2)]
+    assert statuses(tmp_path) == [("completed", 2)]
 
 
 def test_a_failure_names_epoch_and_batch_and_the_epoch_does_not_count(manager, tmp_path):
@@ -254,32 +240,6 @@ def test_parameters_stay_on_their_devices_and_are_counted_unless_they_are_not_ye
     assert load_runs(tmp_path)["parameters"].astype("Int64").fillna(-1).tolist() == [27, -1]
 
 
-def test_the_clocks_that_the_tutorial_shows_are_wall_times(manager):
-    before = time.time()
-    manager.begin_run(RUN)
-    manager.begin_epoch()
-
-    assert before <= manager.run_start_time <= manager.epoch_start_time <= time.time()
-    manager.end_epoch()
-    manager.end_run()
-
-
-@pytest.mark.parametrize("width", ["40", "70", "200"])
-def test_the_line_of_an_epoch_fits_the_terminal_and_foreign_text_cannot_steer_it(tmp_path, width):
-    with terminal(int(width)) as screen:
-        manager = manager_in(tmp_path, display=None)
-        with manager.run({"lr": "a\x1b[31m\nb", "name": "表" * 20}):
-            for _ in manager.epochs(2):
-                manager.track_loss(0.59871, 1)
-                manager.track(f1=math.nan)
-
-    lines = [line for line in screen.lines if " · " in line]
-    assert [line[: len("run 1 · epoch 1/2 · loss 0.5987")] for line in lines] == [
-        f"run 1 · epoch {epoch}/2 · loss 0.5987" for epoch in (1, 2)
-    ]
-    assert width != "200" or all(r"f1 nan" in line and r"lr=a\x1b[31m\nb" in line for line in lines)
-
-
 def test_a_loop_of_the_tutorials_asks_whether_to_stop(manager):
     manager.begin_run(RUN)
     asked = []
@@ -320,129 +280,6 @@ def test_a_network_that_an_earlier_run_trained_is_a_warning_that_names_both(mana
     assert caught[0].filename == __file__
 
 
-SIZES = st.lists(st.tuples(st.integers(1, 6), st.floats(0, 100)), min_size=1, max_size=8)
-
-
-@settings(max_examples=15)
-@given(SIZES)
-def test_a_mean_is_the_sum_over_samples_divided_by_the_samples(tmp_path_factory, sizes):
-    folder = tmp_path_factory.mktemp("means")
-    manager = manager_in(folder)
-    with manager.run(RUN):
-        for _ in manager.epochs(1):
-            for number, (size, loss) in enumerate(sizes):
-                manager.track_loss(torch.tensor(loss, dtype=torch.float64) if number % 2 else loss, size)
-                manager.track_num_correct(torch.eye(3)[torch.zeros(size).long()], torch.arange(size) % 2)
-
-    total = sum(size for size, _ in sizes)
-    (row,) = manager.run_data
-    assert row["loss"] == pytest.approx(sum(size * loss for size, loss in sizes) / total)
-    assert row["accuracy"] == pytest.approx(sum((size + 1) // 2 for size, _ in sizes) / total)
-    assert min(loss for _, loss in sizes) - 1e-9 <= row["loss"] <= max(loss for _, loss in sizes) + 1e-9
-
-
-NUMBERS = torch.arange(210.0)
-PARTS = NUMBERS.split([10, 100, 100])
-
-
-def in_own_loop(manager):
-    for part in PARTS:
-        yield part, part
-
-
-def in_micro_batches(manager):
-    for (batch,) in manager.batches():
-        for part in batch.split(30):
-            yield part, part
-
-
-def in_a_loop_over_two_loaders(manager):
-    for _, part in zip(manager.batches(), PARTS, strict=True):
-        yield part, part
-
-
-def without_sizes(manager):
-    for (batch,) in DataLoader(TensorDataset(NUMBERS), 100):
-        yield batch, None
-
-
-@pytest.mark.parametrize(
-    ("loop", "size"),
-    [(in_own_loop, 70), (in_micro_batches, 100), (in_a_loop_over_two_loaders, 70), (without_sizes, 100)],
-)
-@pytest.mark.parametrize("is_first", [True, False])
-def test_a_tracked_value_is_weighted_by_its_own_batch(manager, loop, size, is_first):
-    with manager.run(RUN, None, DataLoader(TensorDataset(NUMBERS), size)):
-        for _ in manager.epochs(2):
-            for part, batch in loop(manager):
-                if not is_first and batch is not None:
-                    manager.track_loss(1.0, batch)
-                manager.track(mean=part.mean())
-                if is_first and batch is not None:
-                    manager.track_loss(1.0, batch)
-
-    assert [row["mean"] for row in manager.run_data] == pytest.approx([NUMBERS.mean().item()] * 2)
-
-
-@pytest.mark.parametrize("is_first", [True, False])
-def test_a_value_of_a_whole_batch_has_the_weight_of_its_micro_batches(manager, is_first):
-    with manager.run(RUN, None, DataLoader(TensorDataset(NUMBERS), 100)):
-        for _ in manager.epochs(1):
-            for (batch,) in manager.batches():
-                if is_first:
-                    manager.track(mean=batch.mean())
-                for part in batch.split(30):
-                    manager.track_loss(1.0, part)
-                if not is_first:
-                    manager.track(mean=batch.mean())
-
-    assert manager.run_data[0]["mean"] == pytest.approx(NUMBERS.mean().item())
-
-
-def test_values_whose_batches_have_no_size_count_the_same_with_a_warning(manager):
-    manager.begin_run(RUN)
-    manager.begin_epoch()
-    for part in PARTS:
-        manager.track(mean=part.mean())
-    manager.track(once=0.1)
-
-    with pytest.warns(RunsWarning, match=r"'mean' count the same, .* manager.batches\(\), or call track_loss"):
-        manager.end_epoch()
-    manager.end_run()
-
-    assert manager.run_data[0]["mean"] == pytest.approx(74.5)
-
-
-def test_values_of_a_batch_without_a_loss_are_not_weighted_silently(manager):
-    with manager.run(RUN):
-        for _ in manager.epochs(1):
-            manager.track(norm=1.0)
-            manager.track_loss(1.0, 10)
-            manager.track(norm=2.0)  # of a batch that is left out
-            manager.track(norm=3.0)
-            with pytest.warns(RunsWarning, match="'norm' count the same"):
-                manager.track_loss(1.0, 10)
-
-
-class Stream(IterableDataset[Any]):
-    def __init__(self, sample):
-        self.sample = sample
-
-    def __iter__(self):
-        yield from [self.sample] * 5
-
-
-def test_two_tensors_of_one_shape_are_parts_if_torch_has_collated_them(manager):
-    sample = torch.zeros(6)
-    for loader in (DataLoader(Stream([sample, sample]), 2), DataLoader(Stream(sample), 2, collate_fn=list)):
-        with suppress(InvalidArgumentError), manager.run({"loader": loader.collate_fn.__name__}, None, loader):
-            for _ in manager.epochs(1):
-                for number, batch in enumerate(manager.batches()):
-                    manager.track_loss(float(number), batch)
-
-    assert manager.results["loss"].tolist() == [(2 * 0 + 2 * 1 + 1 * 2) / 5]
-
-
 def test_track_adds_columns_in_the_way_that_is_asked_for(manager, tmp_path):
     with manager.run(RUN, None, batches_of(4)):
         for epoch in manager.epochs(2):
@@ -472,14 +309,10 @@ def test_a_metric_never_takes_the_place_of_another_column(manager, name):
 
 
 def test_batches_arrive_on_the_runs_device_and_a_run_without_one_follows_its_network(manager):
-    with manager.run({"device": "meta"}, nn.Linear(4, 3), batches_of()):
-        for _ in manager.epochs(1):
-            devices = {tensor.device.type for batch in manager.batches() for tensor in batch}
-    with manager.run(RUN, nn.Linear(4, 3, device="meta"), batches_of()):
-        for _ in manager.epochs(1):
-            devices |= {tensor.device.type for batch in manager.batches() for tensor in batch}
-
-    assert devices == {"meta"}
+    for run, network in (({"device": "meta"}, nn.Linear(4, 3)), (RUN, nn.Linear(4, 3, device="meta"))):
+        with manager.run(run, network, batches_of()):
+            for _ in manager.epochs(1):
+                assert {tensor.device.type for batch in manager.batches() for tensor in batch} == {"meta"}
 
 
 def test_durations_are_those_of_training_without_evaluation_and_logging(manager, tmp_path):
@@ -487,14 +320,14 @@ def test_durations_are_those_of_training_without_evaluation_and_logging(manager,
         for _ in manager.epochs(2):
             for _inputs in manager.batches():
                 time.sleep(0.01)
-            with manager.evaluating(batches_of(5), "val") as batches:
+            with manager.evaluating(batches_of(10), "val") as batches:
                 for _batch in batches:
-                    time.sleep(0.1)
+                    time.sleep(0.15)
 
     table = load_results(tmp_path)
     assert table["epoch duration"].between(0.02, 0.15).all()
-    assert table["run duration"][1] > table["run duration"][0] > 0.2
-    assert table["run duration"][1] > 0.4
+    assert table["run duration"][0] > 0.15
+    assert table["run duration"][1] > 0.3
 
 
 class Odd(nn.Module):
@@ -510,6 +343,7 @@ class Odd(nn.Module):
         self.complex = nn.Parameter(torch.ones(2, dtype=torch.complex64))
         self.brain = nn.Parameter(torch.ones(2, dtype=torch.bfloat16))
         self.register_buffer("nothing", None)
+        self.scalar.register_hook(lambda gradient: gradient * math.nan)
 
     def forward(self, inputs):
         if inputs.sum() > 1e9:  # depends on the data: no graph can be traced
@@ -518,19 +352,10 @@ class Odd(nn.Module):
         return self.linear(inputs) * self.scalar + added
 
 
-def with_nan_gradients():
-    network = nn.Linear(4, 3)
-    network.weight.register_hook(lambda gradient: gradient * math.nan)
-    return network
-
-
 NETWORKS: dict[str, Any] = {
-    "lazy": lambda: nn.LazyLinear(3),
-    "odd parameters": Odd,
+    "lazy": lambda: nn.LazyLinear(3), "odd parameters": Odd, "no parameters": nn.Flatten,
     "all frozen": lambda: nn.Linear(4, 3).requires_grad_(requires_grad=False),
-    "no parameters": nn.Flatten,
-    "NaN gradient": with_nan_gradients,
-}
+}  # fmt: skip
 
 
 @pytest.mark.filterwarnings("ignore:Lazy modules are a new feature")
@@ -564,19 +389,6 @@ def test_a_network_can_be_copied_and_saved_while_it_trains(tmp_path):
     assert statuses(tmp_path) == [("completed", 1)]
 
 
-def test_the_writer_of_tensorboard_is_the_users_with_and_without_files(tmp_path):
-    for name, tensorboard in (("off", False), ("on", True)):
-        manager = RunManager(name, tmp_path, display=False, tensorboard=tensorboard)
-        with manager.run(RUN):
-            assert manager.tb
-            manager.tb.add_scalar("extra", 7.0, 3)
-            manager.tb.add_histogram("weights", torch.zeros(3), 0)
-
-    (path,) = tmp_path.rglob("events.*")
-    assert path.is_relative_to(tmp_path / "on")
-    assert [(e.step, e.value) for e in EventAccumulator(str(path)).Reload().Scalars("extra")] == [(3, 7.0)]
-
-
 def test_the_runs_that_are_not_completed_remain(manager, tmp_path):
     runs = RunBuilder.get_runs({"lr": [0.1, 0.2, 0.3]})
     with manager.run(runs[0]):
@@ -604,22 +416,12 @@ def test_saved_files_take_every_value(manager, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["get_num_correct", "_get_num_correct"])
-def test_a_subclass_that_counts_itself_is_asked(tmp_path, name):
-    def count(self, preds, labels):
-        return (preds.round() == labels).sum().item()
-
-    manager = type("Binary", (RunManager,), {name: count})("exp", tmp_path, tensorboard=False, display=False)
-    with manager.run(RUN):
-        for _ in manager.epochs(1):
-            for preds in (torch.tensor([[0.9], [0.2], [0.7]]), torch.tensor([[0.1]])):
-                manager.track_loss(1.0)
-                manager.track_num_correct(preds, torch.ones(len(preds), 1))
-
-    assert manager.results["accuracy"].tolist() == [0.5]
-
-
-def test_a_subclass_may_set_what_the_tutorials_class_has(tmp_path):
+def test_a_subclass_counts_itself_and_may_have_names_of_the_tutorials_class_and_of_its_own(tmp_path, name):
     class Mine(RunManager):
+        def __init__(self, *args, **options):
+            super().__init__(*args, **options)
+            self.context = self.current = self.folders = self.is_open = self.scope = self.watched = None
+
         def begin_epoch(self):
             super().begin_epoch()
             self.epoch_loss = 0
@@ -628,30 +430,21 @@ def test_a_subclass_may_set_what_the_tutorials_class_has(tmp_path):
             super().track_loss(loss, batch)
             self.epoch_loss += loss * batch
 
-    manager = Mine("exp", tmp_path, tensorboard=False, display=False)
-    with manager.run(RUN):
-        for _ in manager.epochs(1):
-            manager.track_loss(0.5, 4)
-            assert manager.epoch_loss == 2.0
-
-    assert manager.results["loss"].tolist() == [0.5]
-
-
-def test_a_subclass_may_have_names_of_its_own(tmp_path):
-    class Mine(RunManager):
-        def __init__(self, *args, **options):
-            super().__init__(*args, **options)
-            self.context = self.current = self.folders = self.is_open = self.scope = self.watched = None
-
         def device_of(self):
             return "cpu"
 
-    manager = Mine("exp", tmp_path, tensorboard=False, display=False)
+    def count(self, preds, labels):
+        return (preds.round() == labels).sum().item()
+
+    manager = type("Binary", (Mine,), {name: count})("exp", tmp_path, tensorboard=False, display=False)
     with manager.run(RUN):
         for _ in manager.epochs(1):
-            manager.track_loss(0.5, 4)
+            for preds in (torch.tensor([[0.9], [0.2], [0.7]]), torch.tensor([[0.1]])):
+                manager.track_loss(0.5, len(preds))
+                manager.track_num_correct(preds, torch.ones(len(preds), 1))
+            assert manager.epoch_loss == 2.0
 
-    assert statuses(tmp_path) == [("completed", 1)]
+    assert manager.results[["loss", "accuracy"]].to_numpy().tolist() == [[0.5, 0.5]]
 
 
 def test_a_name_of_somebodys_copy_is_refused(manager):
@@ -659,17 +452,6 @@ def test_a_name_of_somebodys_copy_is_refused(manager):
         manager.track_r2  # noqa: B018
     with pytest.raises(TypeError):
         manager.begin_run(RUN, val_loader=batches_of())
-
-
-def test_where_nothing_is_said_a_terminal_gets_a_table_after_each_run(tmp_path, capsys):
-    for display in (True, False):
-        manager = manager_in(tmp_path, display=display)
-        with manager.run({"lr": float(display)}):
-            for _ in manager.epochs(1):
-                manager.track_loss(0.5, 1)
-        output = capsys.readouterr().out
-        assert bool(output) is display
-        assert ("accuracy" in output) is display
 
 
 @pytest.mark.parametrize("at", ["before", "within", "after"])
@@ -723,12 +505,16 @@ def test_no_run_waits_for_a_process_that_died_while_it_created_a_folder(manager,
 
 
 LOOP = """
-import sys, threading, time
+import os, random, threading, time
 from pathlib import Path
 from runmanager import RunManager
 
+random.seed(1)
+RunManager()
+Path("drawn").write_text(str(random.random()))
+
 def loop(name):
-    manager = RunManager("exp", sys.argv[1], display=False, tensorboard=False)
+    manager = RunManager("exp", display=False, tensorboard=False)
     Path(f"ready-{name}").touch()
     while not Path("go").exists():
         time.sleep(0.001)
@@ -737,33 +523,37 @@ def loop(name):
             for epoch in manager.epochs(2):
                 manager.track_loss(epoch, 1)
 
-threads = [threading.Thread(target=loop, args=(f"{sys.argv[2]}{index}",)) for index in range(int(sys.argv[3]))]
-for thread in threads:
-    thread.start()
-for thread in threads:
-    thread.join()
+processes = []
+for name in "abc":
+    if not (pid := os.fork()):
+        threads = [threading.Thread(target=loop, args=(f"{name}{index}",)) for index in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        os._exit(0)
+    processes.append(pid)
+while len(list(Path().glob("ready-*"))) < 6:
+    time.sleep(0.01)
+Path("go").touch()
+raise SystemExit(any(os.waitpid(pid, 0)[1] for pid in processes))
 """
 
 
-@pytest.mark.parametrize(("processes", "threads"), [("abc", 2), ("a", 4), ("abcd", 1)])
-def test_processes_and_threads_that_share_an_experiment_get_runs_of_their_own(own_folder, processes, threads):
-    words = [sys.executable, "-c", LOOP, "runs"]
-    environment = {**os.environ, "PYTHONPATH": str(HOME)}
-    loops = [subprocess.Popen([*words, name, str(threads)], env=environment) for name in processes]
-    num_loops = len(processes) * threads
-    while len(list(Path().glob("ready-*"))) < num_loops:
-        time.sleep(0.01)
-    Path("go").touch()
+def test_processes_and_threads_that_share_an_experiment_get_runs_of_their_own(warm, own_folder):
+    (own_folder / "program.py").write_text(LOOP)
 
-    assert [loop.wait(60) for loop in loops] == [0] * len(processes)
+    assert warm.execute(own_folder / "program.py").returncode == 0
+
     runs, epochs = load_runs("runs/exp"), load_results("runs/exp")
-    names = [f"{name}{thread}" for name in processes for thread in range(threads)]
+    names = [f"{name}{thread}" for name in "abc" for thread in range(2)]
     values = ["0.1", *(f"{name}.{number}" for name in names for number in (0, 1, 2, 4, 5))]
     assert sorted(runs["run"]) == list(range(1, len(values) + 1))
     assert sorted(map(str, runs["lr"])) == sorted(values)
     assert (set(runs["status"]), set(runs["epochs"])) == ({"completed"}, {2})
     assert len(epochs) == 2 * len(values)
-    assert runs.loc[runs["lr"].map(str) == "0.1", "attempts"].tolist() == [num_loops]
+    assert runs.loc[runs["lr"].map(str) == "0.1", "attempts"].tolist() == [6]
+    assert Path("drawn").read_text() == "0.13436424411240122"  # a first manager draws no random number
 
 
 def test_unnamed_experiments_that_begin_at_once_get_folders_of_their_own(tmp_path):
@@ -780,13 +570,3 @@ def test_unnamed_experiments_that_begin_at_once_get_folders_of_their_own(tmp_pat
 
     numbers = [load_runs(folder)["number"].tolist() for folder in tmp_path.iterdir()]
     assert sorted(numbers) == [[number] for number in range(8)]
-
-
-def test_a_first_manager_draws_no_random_numbers():
-    program = (
-        "import random; from runmanager import RunManager; random.seed(1); RunManager(); print(random.random())"
-    )
-
-    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-
-    assert said.stdout.strip() == "0.13436424411240122"
