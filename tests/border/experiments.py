@@ -1,6 +1,6 @@
 """Experiments to ask about, written by `run_grid` as a user's program does."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,13 @@ class Scored:
                 manager.track({name: value * epoch / self.epochs for name, value in metrics.items()})
 
 
+def complete(run: Any, manager: RunManager, losses: Sequence[float] = (0.5,)) -> None:
+    """Train a run: track a loss in each epoch."""
+    with manager.run(run):
+        for epoch in manager.epochs(len(losses)):
+            manager.track_loss(losses[epoch - 1], 1)
+
+
 def execute(
     root: Path, params: Any, scores: Scores | Scored, name: str = "e", *, epochs: int = 1, **options: Any
 ) -> GridOutcome:
@@ -40,6 +47,6 @@ def execute(
     return run_grid(params, train, experiment=name, root=root, **{**QUIET, "data": "same", **options})
 
 
-def manager_in(root: Path, experiment: str = "exp", **options: Any) -> RunManager:
+def manager_in(root: Path | str, experiment: str = "exp", **options: Any) -> RunManager:
     """Return the manager of a loop of one's own, without a display or event files."""
     return RunManager(experiment, root, **{"display": False, "tensorboard": False, **options})

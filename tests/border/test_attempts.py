@@ -1,11 +1,7 @@
 """What a further attempt makes of what earlier ones left: rows, weights, artifacts, curves and sentences."""
 
-import copy
-import re
 import struct
-import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -15,15 +11,14 @@ from torch.nn import functional
 from torch.optim.swa_utils import AveragedModel
 from torch.utils.data import DataLoader, TensorDataset
 
-from runmanager import InlineExecutor, fit, load_results, load_run, load_runs
+from runmanager import InlineExecutor, load_results, load_run, load_runs
 from tests.border import reading
 from tests.border.events import scalars_of
-from tests.border.work import announce, meet, scaled, start, statuses, trained
+from tests.border.work import announce, left, meet, scaled, start, statuses, trained
 
 pytestmark = pytest.mark.usefixtures("own_folder")
 DATA = TensorDataset(torch.randn(14, 1, 2, 2, generator=torch.Generator().manual_seed(0)), torch.arange(14) % 3)
 ONE, TWO = {"lr": [0.1]}, {"lr": [0.1, 0.2]}
-DURATIONS = ["epoch duration", "run duration"]
 FIRST = Path("runs/exp/1")
 by_night = pytest.mark.slow(everywhere=True)
 
@@ -100,63 +95,36 @@ def test_weights_set_aside_stay_when_the_next_attempt_ends_before_its_first_reco
     assert of_the_row.weight.item() == 12.0
 
 
-def average_of(network, averaged):
-    """Return a function that moves the average towards the weights, as the loop does after each step."""
-
-    def update(*_):
-        with torch.no_grad():
-            for ours, theirs in zip(averaged.parameters(), network.parameters(), strict=True):
-                ours.lerp_(theirs, 0.25)
-
-    return update
-
-
 def averaging(run, manager):
     """Keep an average of the weights that is evaluated in place of the network."""
     torch.manual_seed(1)
     network, loader = nn.Sequential(nn.Flatten(), nn.Linear(4, 3)), DataLoader(DATA, 4)
-    averaged: Any = AveragedModel(network) if run.kind == "model" else copy.deepcopy(network)
-    update = averaged.update_parameters if run.kind == "model" else average_of(network, averaged)
+    averaged = AveragedModel(network)
     optimizer, keep = torch.optim.SGD(network.parameters(), 0.1), ("min:test_loss", averaged)
-    optimizer.register_step_post_hook(lambda *_: update(network))
+    optimizer.register_step_post_hook(lambda *_: averaged.update_parameters(network))
 
-    def step(trained, batch):
-        if not trained.training:
-            meet(run, manager.epoch_count)
-        outputs = (trained if trained.training else averaged)(batch[0])
-        return functional.cross_entropy(outputs, batch[1]), outputs, batch[1]
+    def step(network, batch):
+        return functional.cross_entropy(network(batch[0]), batch[1])
 
-    if run.by == "fit":
-        options: dict[str, Any] = {"step": step, "test_loader": loader, "keep": keep}
-        fit(run, network, loader, manager, optimizer=optimizer, epochs=3, **options)
-        return
     with manager.run(run, network, loader):
         parts = {"network": network, "optimizer": optimizer}
-        for _ in manager.epochs(3, checkpoint=parts, keep=keep):
+        for epoch in manager.epochs(3, checkpoint=parts, keep=keep):
             for batch in manager.batches():
-                loss = step(network, batch)[0]
+                loss = step(network, batch)
                 optimizer.zero_grad()
                 loss.backward()
                 optimizer.step()
                 manager.track_loss(loss, batch)
-            manager.evaluate(loader, step=step)
+            meet(run, epoch)
+            manager.evaluate(loader, step=lambda _, batch: step(averaged, batch))
 
 
-def left(root="runs"):
-    table = load_results(f"{root}/exp").drop(columns=DURATIONS)
-    content = torch.load(reading.run_folder(f"{root}/exp") / "weights.pt", weights_only=True)
-    return table.to_csv(), {name: value.tolist() for name, value in content.items()}
-
-
-@pytest.mark.parametrize("kind", ["copy", "model"])
-@pytest.mark.parametrize("by", ["fit", "epochs"])
-def test_the_weights_of_a_given_module_are_kept_and_resumed(by, kind):
-    grid = {"lr": [0.1], "by": [by], "kind": [kind]}
-    start(grid, averaging, root="whole")
+def test_the_weights_of_a_given_module_are_kept_and_resumed():
+    start(ONE, averaging, root="whole")
     announce("stop", 0.1, 2)
-    start(grid, averaging)
+    start(ONE, averaging)
 
-    start(grid, averaging)
+    start(ONE, averaging)
 
     assert left() == left("whole")
     plain = nn.Sequential(nn.Flatten(), nn.Linear(4, 3))
@@ -294,28 +262,6 @@ def test_what_runs_change_in_the_process_of_an_executor_that_says_so_is_no_chang
         outcome = start(TWO, noting, executor=executor())
 
     assert outcome.runs["attempts"].tolist() == [attempts] * 2
-
-
-@by_night
-@pytest.mark.parametrize("num_before", [0, 1])
-def test_epochs_of_earlier_attempts_take_no_time_of_this_launch(num_before):
-    def slow(run, manager):
-        with manager.run(run):
-            for epoch in manager.epochs(3):
-                if next(faults) == epoch:
-                    raise ValueError("no")
-                time.sleep(next(pauses))
-                manager.track_loss(0.5, 1)
-
-    pauses, faults = iter([0.2, 0.2, 0, 0]), iter([0, 0, 3, 1 + num_before, 2])
-    start(ONE, slow, changed="keep")
-
-    again = start(ONE, slow, retry_failed=True, changed="keep")
-
-    assert again.runs["epochs"].tolist() == [1 if num_before else 2]
-    (shares,) = re.findall(r"time .*?: (.*?)\nnext", str(again.panel), re.DOTALL)
-    assert "between epochs" not in shares
-    assert sum(map(int, re.findall(r"(\d+) % (?!waiting)", shares))) <= 101
 
 
 def records(path):

@@ -13,10 +13,11 @@ import pytest
 import torch
 from torch import nn
 
-from runmanager import ExperimentLockedError, RunManager, StorageError, load_results, load_runs, run_grid
+from runmanager import ExperimentLockedError, RunManager, StorageError, load_runs
 from tests.border import reading
 from tests.border.disk import SHORT, Disk, NthCall
-from tests.border.work import announce, meet
+from tests.border.work import announce, left, meet
+from tests.border.work import start as start_in_this_process
 
 pytestmark = pytest.mark.usefixtures("own_folder")
 GRID = {"lr": [0.1], "device": ["cpu"]}
@@ -41,15 +42,8 @@ def train(run, manager):
             meet(run, epoch)
 
 
-def start(root="runs", function=train, **options):
-    options = {"executor": "inline", "tensorboard": False, "display": False, **options}
-    return run_grid(GRID, function, experiment="exp", root=Path(root).absolute(), **options)
-
-
-def left(root="runs"):
-    """Return what follows from the training: the losses and the weights."""
-    weights = torch.load(reading.run_folder(f"{root}/exp") / "weights.pt", weights_only=True)
-    return load_results(f"{root}/exp")["loss"].tolist(), {name: each.tolist() for name, each in weights.items()}
+def start(root="runs", function=train):
+    return start_in_this_process(GRID, function, root=Path(root).absolute())
 
 
 def test_content_is_on_disk_before_its_name_its_name_before_what_follows_and_all_is_closed(disk):
@@ -85,9 +79,9 @@ def test_files_have_the_usual_permissions_and_nothing_else_is_left(own_folder):
 
 
 FAULTS: list[tuple[str, str, int, int | None, int]] = [  # which calls, what comes of them and of mending, step
-    ("write", "", errno.ENOSPC, None, 2), ("write", "jsonl", errno.EIO, errno.EIO, 1),
-    ("write", "", SHORT, None, 3), ("fsync", "", errno.EDQUOT, None, 6), ("open", "tmp", errno.EROFS, None, 5),
-    ("replace", "", errno.EIO, None, 3), ("link", "", errno.ENOSPC, None, 1),
+    ("write", "", errno.ENOSPC, None, 5), ("write", "jsonl", errno.EIO, errno.EIO, 2),
+    ("write", "", SHORT, None, 6), ("fsync", "", errno.EDQUOT, None, 9), ("open", "tmp", errno.EROFS, None, 7),
+    ("replace", "", errno.EIO, None, 4), ("link", "", errno.ENOSPC, None, 1),
 ]  # fmt: skip
 
 
@@ -170,14 +164,10 @@ def test_an_attempt_that_another_process_has_just_begun_is_left_alone(disk):
 
     start()
 
-    (folder,) = Path("runs/exp").glob("001*")
+    folder = reading.run_folder("runs/exp")
     assert (folder / "attempt-1.jsonl").read_text() == "theirs\n"
-    assert [line["type"] for line in reading.lines(folder / "attempt-2.jsonl")] == [
-        "start",
-        "epoch",
-        "epoch",
-        "end",
-    ]
+    types = [line["type"] for line in reading.lines(folder / "attempt-2.jsonl")]
+    assert types == ["start", "epoch", "epoch", "end"]
 
 
 def test_an_answer_that_a_network_file_system_lost_is_no_other_holder(disk):

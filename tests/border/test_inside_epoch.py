@@ -30,6 +30,7 @@ from runmanager import (
 from tests.border import reading
 from tests.border.events import scalars_of
 from tests.border.experiments import manager_in
+from tests.border.work import left as left_of_first
 
 SAMPLES = torch.randn(22, 4, generator=torch.Generator().manual_seed(0))
 LABELS = torch.arange(22) % 3
@@ -96,10 +97,16 @@ def shuffled(**options):
     return TensorLoader(ImageTensors(SAMPLES, LABELS), 4, **options)
 
 
-def train(root, stop=None, make=shuffled, *, every=1, num_epochs=3, before_loop=None):
+def batch_by_batch(manager):
+    for batch in manager.batches():
+        yield batch, 0
+
+
+def train(root, stop=None, make=shuffled, *, every=1, num_epochs=3, before_loop=None, loop=batch_by_batch):
     """Train until `stop`: the epoch and the batch in which it is interrupted. Count the batches per epoch.
 
-    Gradients are added up over three batches, so that a checkpoint finds them in the middle.
+    Gradients are added up over three batches, so that a checkpoint finds them in the middle. A `loop` yields
+    each batch with a number.
     """
     for seed in (random.seed, np.random.seed, torch.manual_seed):
         seed(1)
@@ -113,12 +120,12 @@ def train(root, stop=None, make=shuffled, *, every=1, num_epochs=3, before_loop=
         for epoch in manager.epochs(num_epochs, checkpoint=parts, keep="last", checkpoint_every=every):
             if before_loop:
                 before_loop(manager, network, scheduler)
-            for samples, labels in manager.batches():
+            for (samples, labels), number in loop(manager):
                 counts[epoch] += 1
                 if (epoch, counts[epoch]) == stop:
                     raise KeyboardInterrupt
                 preds = network(samples)
-                loss = functional.cross_entropy(preds, labels)
+                loss = functional.cross_entropy(preds, labels) * (1 + number)
                 loss.backward()
                 state["seen"] += 1
                 if state["seen"] % 3 == 0:
@@ -137,9 +144,7 @@ def train(root, stop=None, make=shuffled, *, every=1, num_epochs=3, before_loop=
 
 def left(root):
     """Return all that a run leaves, without what differs between any two executions."""
-    table, steps = load_results(root / "exp").drop(columns=DURATIONS), load_steps(root / "exp")
-    weights = torch.load(folder_of(root) / "weights.pt", weights_only=True)
-    return table.to_csv(), steps.to_csv(), {name: value.tolist() for name, value in weights.items()}
+    return load_steps(root / "exp").to_csv(), *left_of_first(root)
 
 
 def folder_of(root):
@@ -165,9 +170,7 @@ def test_a_run_that_is_killed_twice_inside_an_epoch_ends_bit_for_bit_as_if_it_wa
     train(tmp_path / "whole", make=EXACT[name])
 
     train(tmp_path / "killed", (epoch, 4), EXACT[name])
-    train(
-        tmp_path / "killed", (epoch, 2), EXACT[name]
-    )  # the second batch of this attempt, the fifth of the epoch
+    train(tmp_path / "killed", (epoch, 2), EXACT[name])  # the fifth batch of the epoch
     counts = train(tmp_path / "killed", make=EXACT[name])
 
     assert counts == [2, 6, 6][: 4 - epoch]
@@ -321,7 +324,7 @@ def test_what_the_killed_part_took_until_its_checkpoint_counts(tmp_path):
         ):
             for _ in manager.epochs(1, checkpoint={}, checkpoint_every=4):
                 began = time.perf_counter()
-                time.sleep(0.2)  # in front of the loop
+                time.sleep(0.1)  # in front of the loop
                 for number, _ in enumerate(manager.batches(), manager.resume_batch):
                     took.append(time.perf_counter() - began)
                     began = time.perf_counter()
@@ -333,7 +336,7 @@ def test_what_the_killed_part_took_until_its_checkpoint_counts(tmp_path):
         return took
 
     first = execute(6)  # saved after 4 batches
-    time.sleep(0.5)
+    time.sleep(0.3)
     front, *rest = execute(None)
 
     (row,) = load_results(tmp_path).to_dict(orient="records")
@@ -341,43 +344,78 @@ def test_what_the_killed_part_took_until_its_checkpoint_counts(tmp_path):
     assert row["run duration"] >= row["epoch duration"] + front - 0.05  # with the second beginning
 
 
+def attempt(root, stop, each, loader=None, *, num_epochs=1, every=1, before=str, tensorboard=False):
+    """Train epochs of six batches until the number of a batch, for each of which something is done."""
+    manager = manager_in(root, tensorboard=tensorboard)
+    with suppress(KeyboardInterrupt), manager.run({"lr": 0.1}, None, loader or Resumable()):
+        for epoch in manager.epochs(num_epochs, checkpoint={}, checkpoint_every=every):
+            if before(manager) == "no batch":
+                continue
+            for number, batch in enumerate(manager.batches(), 6 * epoch - 6 + manager.resume_batch):
+                if number == stop:
+                    raise KeyboardInterrupt
+                each(manager, number, batch)
+    return manager
+
+
 @pytest.mark.parametrize("is_lost", [True, False])
 def test_losses_that_wait_for_their_batch_and_one_that_is_not_finite_are_saved(tmp_path, is_lost):
-    def execute(root, stop):
-        manager = manager_in(root)
-        with suppress(KeyboardInterrupt), manager.run({"lr": 0.1}, None, shuffled(shuffle=False)):
-            for _ in manager.epochs(1, checkpoint={}, checkpoint_every=1):
-                for number, (samples, _) in enumerate(manager.batches(), manager.resume_batch):
-                    manager.track_loss(samples.mean() / (number != 1 or not is_lost))
-                    if number == stop:
-                        raise KeyboardInterrupt
-        assert manager.outcome
-        return load_results(root).drop(columns=DURATIONS, errors="ignore").to_csv(), manager.outcome.error
+    def each(manager, number, batch):
+        manager.track_loss(batch[0].mean() / (number != 1 or not is_lost))
 
-    whole = execute(tmp_path / "whole", None)
-    execute(tmp_path / "killed", 4)
+    def left_by(root, stop=None):
+        error = attempt(root, stop, each, shuffled(shuffle=False)).outcome.error
+        return load_results(root).drop(columns=DURATIONS, errors="ignore").to_csv(), error
 
-    assert execute(tmp_path / "killed", None) == whole
+    whole = left_by(tmp_path / "whole")
+    left_by(tmp_path / "killed", 5)
+
+    assert left_by(tmp_path / "killed") == whole
     assert ("step 2" in whole[1]) is is_lost
 
 
 @pytest.mark.parametrize(("every", "is_saved"), [("0.1s", True), ("1h", False)])
 def test_an_interval_may_be_a_duration(tmp_path, every, is_saved):
-    begun = []
+    def each(manager, *_):
+        time.sleep(0.06)
+        manager.track_loss(0.5, 1)
+
+    begun: list[int] = []
     for stop in (5, None):
-        with (
-            suppress(KeyboardInterrupt),
-            (manager := manager_in(tmp_path)).run({"lr": 0.1}, None, Resumable([1] * 6)),
-        ):
-            for _ in manager.epochs(1, checkpoint={}, checkpoint_every=every):
-                begun.append(manager.resume_batch)
-                for number, _ in enumerate(manager.batches(), manager.resume_batch):
-                    if number == stop:
-                        raise KeyboardInterrupt
-                    time.sleep(0.06)
-                    manager.track_loss(0.5, 1)
+        attempt(tmp_path, stop, each, every=every, before=lambda manager: begun.append(manager.resume_batch))
 
     assert [batch > 0 for batch in begun] == [False, is_saved]
+
+
+def track_label(manager, _, batch):
+    manager.track_loss(manager.epoch_count * batch[1].float().mean(), batch[1])
+
+
+def track_number_of_resumed(manager):
+    manager.track(num_resumed=1, how="sum")
+
+
+def leave_out(manager):
+    if manager.epoch_count == 1:
+        manager.track_loss(7.0, 6)
+        return "no batch"
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("num_epochs", "before", "losses"), [(1, track_number_of_resumed, [2.5]), (2, leave_out, [7.0, 5.0])]
+)
+@pytest.mark.filterwarnings("ignore")
+def test_code_before_the_loop_or_without_one_leaves_the_saved_sums_to_their_own_epoch(
+    tmp_path, num_epochs, before, losses
+):
+    data = ImageTensors(torch.ones(6, 1, 1, 1), torch.arange(6))
+    attempt(tmp_path, 2, track_label, TensorLoader(data, 2, shuffle=False), num_epochs=num_epochs)
+
+    loader = TensorLoader(data, 2, shuffle=False)
+    again = attempt(tmp_path, None, track_label, loader, num_epochs=num_epochs, before=before)
+
+    assert again.results["loss"].tolist() == losses
 
 
 INTERVALS: Any = [0, True, 1.5, "10", "10 minutes", "0min", "-1s", ""]
@@ -386,10 +424,7 @@ INTERVALS: Any = [0, True, 1.5, "10", "10 minutes", "0min", "-1s", ""]
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        *[
-            ({"checkpoint": {}, "checkpoint_every": every}, "must be a number of batches")
-            for every in INTERVALS
-        ],
+        *[({"checkpoint": {}, "checkpoint_every": each}, "must be a number of batches") for each in INTERVALS],
         ({"checkpoint_every": "10min"}, "without checkpoint="),
     ],
 )
@@ -407,39 +442,15 @@ def test_other_parts_are_refused(tmp_path):
         manager.epochs(1, checkpoint={"network": nn.Linear(1, 1)})
 
 
-def train_in(root, loop, stop=None, loader=None):
-    """Train with `loop`, which yields a batch and a number for each step, until step `stop` of the attempt.
-
-    Return the rows and the weights that are left, and what the attempt has warned of.
-    """
-    torch.manual_seed(1)
-    network = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 3))
-    optimizer = torch.optim.Adam(network.parameters(), lr=0.1)
-    manager, num_steps = manager_in(root), 0
-    with warnings.catch_warnings(record=True) as warned, suppress(KeyboardInterrupt):
-        warnings.simplefilter("always")
-        with manager.run({"lr": 0.1}, network, shuffled() if loader is None else loader):
-            parts = {"network": network, "optimizer": optimizer}
-            for _ in manager.epochs(2, checkpoint=parts, checkpoint_every=2):
-                for (samples, labels), number in loop(manager):
-                    num_steps += 1
-                    if num_steps == stop:
-                        raise KeyboardInterrupt
-                    loss = functional.cross_entropy(network(samples), labels) * (1 + number)
-                    optimizer.zero_grad()
-                    loss.backward()
-                    optimizer.step()
-                    manager.track_loss(loss, samples)
-    said = [str(each.message) for each in warned if each.category is RunsWarning]
-    rows = load_results(root).drop(columns=DURATIONS, errors="ignore").to_csv()
-    return (rows, [parameter.tolist() for parameter in network.parameters()]), said
-
-
 def killed(root, loop, stop):
-    """Interrupt a run, continue it, and return what is left, what both attempts said, and their start lines."""
-    _, before = train_in(root, loop, stop)
-    result, after = train_in(root, loop)
-    return result, before, after, reading.lines(reading.journals(folder_of(root))[1])[0].get("inside", {})
+    """Interrupt a run and continue it; return what both attempts said, and after which batch it went on."""
+    said = []
+    for each in (stop, None):
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            train(root, each, every=2, num_epochs=2, loop=loop)
+        said.append([str(one.message) for one in warned if one.category is RunsWarning])
+    return said, reading.lines(reading.journals(folder_of(root))[1])[0].get("inside", {}).get("batch")
 
 
 def enumerated(manager):
@@ -476,38 +487,38 @@ def ahead(manager):
 @pytest.mark.parametrize(
     ("loop", "stop", "batch"),
     [
-        (enumerated, 4, 2),
-        (sliced, 4, 2),
-        (sliced, 8, 2),
-        (evaluating, 5, 4),
-        (leaving_out, 5, 5),
+        (enumerated, (1, 4), 2),
+        (sliced, (1, 4), 2),
+        (sliced, (2, 3), 2),
+        (evaluating, (1, 5), 4),
+        (leaving_out, (1, 5), 5),
     ],
 )
 def test_a_loop_around_the_batches_begins_after_the_batch_that_was_saved(tmp_path, loop, stop, batch):
-    whole, _ = train_in(tmp_path / "whole", loop)
+    train(tmp_path / "whole", every=2, num_epochs=2, loop=loop)
 
-    result, before, after, inside = killed(tmp_path / "killed", loop, stop)
-
-    assert (result, before, after) == (whole, [], [])
-    assert inside["batch"] == batch
+    assert killed(tmp_path / "killed", loop, stop) == ([[], []], batch)
+    assert left(tmp_path / "killed") == left(tmp_path / "whole")
 
 
 def test_a_loop_that_asks_for_batches_ahead_saves_nothing_and_is_told_so(tmp_path):
-    whole, _ = train_in(tmp_path / "whole", ahead)
+    with pytest.warns(RunsWarning, match="the first batch had no tracked value before the next one"):
+        train(tmp_path / "whole", every=2, num_epochs=2, loop=ahead)
 
-    result, before, _, inside = killed(tmp_path / "killed", ahead, 9)
+    (before, _), batch = killed(tmp_path / "killed", ahead, (2, 3))
 
-    assert (result, inside) == (whole, {})
-    assert ["the first batch had no tracked value before the next one" in each for each in before] == [True]
+    assert (len(before), batch) == (1, None)
+    assert left(tmp_path / "killed") == left(tmp_path / "whole")
 
 
 def test_a_loop_that_does_not_use_batches_is_told_so_once(tmp_path):
-    def own(manager):
+    def own(_):
         yield from ((batch, 0) for batch in BATCHES)
 
-    _, said = train_in(tmp_path, own)
+    with pytest.warns(RunsWarning, match=r"counts the batches of manager.batches\(\), which is not") as said:
+        train(tmp_path, loop=own)
 
-    assert ["counts the batches of manager.batches(), which is not used" in each for each in said] == [True]
+    assert len(said) == 1
 
 
 def test_the_batch_to_begin_with_is_told_in_one_epoch_alone_and_is_0_where_the_epoch_starts_over(tmp_path):
@@ -518,9 +529,11 @@ def test_the_batch_to_begin_with_is_told_in_one_epoch_alone_and_is_0_where_the_e
         yield from ((batch, 0) for batch in batches)
 
     numbers: list[tuple[int, int]] = []
-    killed(tmp_path / "resumed", told, 4)
-    train_in(tmp_path / "over", told, 9)
-    train_in(tmp_path / "over", told, None, DataLoader(DATA, 4, shuffle=True, generator=generator()))
+    killed(tmp_path / "resumed", told, (1, 4))
+    train(tmp_path / "over", (2, 3), every=2, num_epochs=2, loop=told)
+    other = DataLoader(DATA, 4, generator=generator())
+    with pytest.warns(RunsWarning):
+        train(tmp_path / "over", None, lambda: other, every=2, num_epochs=2, loop=told)
 
     assert numbers == [(0, 0), (2, 2), (0, 0), (0, 0), (0, 0), (0, 0)]
     manager = manager_in(tmp_path)
@@ -543,14 +556,8 @@ def test_a_program_that_fits_continues_in_a_grid_that_says_where(tmp_path, capsy
         fit(run, network, shuffled(), manager, checkpoint_every=2, **options)
 
     def start(root, **options):
-        options = {
-            "experiment": "exp",
-            "executor": "inline",
-            "tensorboard": False,
-            "changed": "keep",
-            **options,
-        }
-        return run_grid({"lr": [0.1]}, fitting, root=root, **options)
+        options = {"executor": "inline", "tensorboard": False, "changed": "keep", **options}
+        return run_grid({"lr": [0.1]}, fitting, experiment="exp", root=root, **options)
 
     stop, where = 0, "inside epoch 2, after batch 4 of 6"
     start(tmp_path / "whole", display=False)
@@ -568,23 +575,20 @@ def test_a_program_that_fits_continues_in_a_grid_that_says_where(tmp_path, capsy
 
 
 def test_tensorboard_shows_steps_and_own_tags_of_the_part_that_was_killed_once(tmp_path):
-    def execute(root, stop):
-        manager = manager_in(root, tensorboard=TensorBoard(histogram_every=0))
-        with suppress(KeyboardInterrupt), manager.run({"lr": 0.1}, None, Resumable()):
-            for epoch in manager.epochs(2, checkpoint={}, checkpoint_every=2):
-                for number, (samples, _) in enumerate(manager.batches(), 6 * epoch - 5):
-                    manager.track_loss(samples.mean(), samples)
-                    manager.log(step_loss=samples.mean())
-                    assert manager.tb
-                    manager.tb.add_scalar("own/loss", samples.mean(), number)
-                    if number == stop:
-                        raise KeyboardInterrupt
-        shown = scalars_of(root)
-        return {tag: shown[tag] for tag in shown if tag.startswith(("steps/", "loss/"))}, shown["own/loss"]
+    def each(manager, number, batch):
+        manager.track_loss(batch[0].mean(), batch[0])
+        manager.log(step_loss=batch[0].mean())
+        manager.tb.add_scalar("own/loss", batch[0].mean(), number)
 
-    whole, own = execute(tmp_path / "whole", None)
+    def shown(root, stop=None):
+        attempt(root, stop, each, num_epochs=2, every=2, tensorboard=TensorBoard(histogram_every=0))
+        scalars = scalars_of(root)
+        own = scalars.pop("own/loss")
+        return {tag: scalars[tag] for tag in scalars if tag.startswith(("steps/", "loss/"))}, own
+
+    whole, own = shown(tmp_path / "whole")
     for stop in (5, 11):
-        execute(tmp_path / f"{stop}", stop)
-        shown, own_shown = execute(tmp_path / f"{stop}", None)
-        assert shown == whole
-        assert own_shown[: stop // 2 * 2] == own[: stop // 2 * 2]  # a loop that counts itself begins anew
+        shown(tmp_path / f"{stop}", stop)
+        curves, of_batches = shown(tmp_path / f"{stop}")
+        assert curves == whole
+        assert of_batches[: stop // 2 * 2] == own[: stop // 2 * 2]  # of what was saved

@@ -224,7 +224,7 @@ class Life(RuleBasedStateMachine):
 
 
 TestLife = Life.TestCase
-TestLife.settings = settings(max_examples=15, stateful_step_count=15)
+TestLife.settings = settings(max_examples=10, stateful_step_count=15)
 
 
 class LongLife(Life):

@@ -4,24 +4,26 @@ import math
 import random
 import threading
 import time
+from functools import partial
 from typing import Any, ClassVar
 
 import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader
 
 from runmanager import Listener, SuccessiveHalving, load_results, load_runs, run_grid
-from tests.nightly import of_night_but
 
 TIMES = ["epoch duration", "run duration", "peak memory"]
 pytestmark = pytest.mark.filterwarnings("ignore:listener ")
 
 
-class Observing(Listener):
-    def react(self):
-        """What it does when it hears of anything; a subclass says."""
+class Reacting(Listener):
+    """Does something when it hears of anything."""
+
+    def __init__(self, react, where, *, may_stop=False):
+        self.react, self.where, self.may_stop = react, where, may_stop
 
     def run_began(self, run, network, loader):
         self.react()
@@ -30,56 +32,59 @@ class Observing(Listener):
         self.react()
 
     def epoch_ended(self, record, network):
-        self.spoil(record)
         return self.react()
 
     def run_ended(self, outcome):
         self.react()
 
-    def spoil(self, record):
-        """What it does with a record."""
 
-
-class Raising(Observing):
-    def react(self):
-        raise KeyError("[red]\x1b[31m")
-
-
-class Slow(Observing):
-    def react(self):
-        time.sleep(0.05)
-
-
-class Drawing(Observing):
-    def react(self):
-        torch.rand(3)
-        random.random()  # noqa: S311 - the state that a run may use
-
-
-class Answering(Observing):
-    def react(self):
-        return 3.5  # no text; and answers of a listener that may not stop runs do not count
-
-
-class Stopping(Observing):
-    def react(self):
-        return "enough"
-
-
-class Spoiling(Observing):
-    def spoil(self, record):
+class Spoiling(Reacting):
+    def epoch_ended(self, record, network):
         record.metrics.update(loss=math.nan, test_loss=0.0)
         record.times.clear()
 
 
-KINDS = (Observing, Raising, Slow, Drawing, Answering, Stopping, Spoiling)
+class LookingInside(Reacting):
+    """Looks at the network and the loader: that moves neither."""
+
+    def run_began(self, run, network, loader):
+        next(iter(loader))
+
+    def epoch_ended(self, record, network):
+        torch.set_grad_enabled(False)
+        network(torch.rand(4, 4))  # in training mode, this counts into BatchNorm's statistics
 
 
-def listener(kind, where, **attributes):
-    """Make a listener, in the parent or in the workers."""
-    made = kind()
-    vars(made).update(where=where, **attributes)
-    return made
+class UnprintableError(Exception):
+    def __str__(self):
+        raise ValueError("no text")
+
+
+class Odd:
+    def __repr__(self):
+        raise ValueError("no text")
+
+
+def raising(error):
+    def raise_it():
+        raise error
+
+    return raise_it
+
+
+def draw():
+    torch.rand(3)
+    random.random()  # noqa: S311 - the state that a run may use
+
+
+def stop():
+    return "enough"
+
+
+REACTIONS: list[Any] = [
+    raising(KeyError("[red]\x1b[31m")), raising(SystemExit(3)), raising(UnprintableError()),
+    partial(time.sleep, 0.05), lambda: 3.5, Odd,  # no text
+]  # fmt: skip
 
 
 @pytest.fixture(params=["inline", pytest.param("lanes", marks=pytest.mark.slow)])
@@ -90,10 +95,11 @@ def executor(request):
 def train(run, manager):
     torch.manual_seed(run.seed)
     random.seed(run.seed)
-    network = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5), nn.Linear(4, 2))
+    network = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout(0.5), nn.Linear(4, 2))
     optimizer = torch.optim.SGD(network.parameters(), lr=run.lr)
     parts = {"network": network, "optimizer": optimizer}
-    loader = torch.rand(6, 4).split(2)
+    data: Any = torch.rand(6, 4)
+    loader: Any = DataLoader(data, 2, shuffle=True, generator=torch.Generator().manual_seed(1))
     with manager.run(run, network, loader):
         for _ in manager.epochs(4, checkpoint=parts, keep="last"):
             for inputs in manager.batches():
@@ -135,7 +141,7 @@ def without(tmp_path_factory):
     left = {}
 
     def executed(executor, **options):
-        key = (executor, *options)
+        key = (executor, options["prune"] is None)
         if key not in left:
             root = tmp_path_factory.mktemp("without")
             assert start(root, executor, **options).exit_code == 0
@@ -146,128 +152,31 @@ def without(tmp_path_factory):
 
 
 @pytest.mark.slow(everywhere=True)
+@pytest.mark.parametrize("prune", [None, SuccessiveHalving("loss", factor=2)])
 @pytest.mark.parametrize("where", ["parent", "worker"])
-@pytest.mark.parametrize("kind", KINDS)
-def test_whatever_a_listener_does_changes_nothing(executor, kind, where, without, tmp_path):
-    if (kind, executor, where) == (Drawing, "inline", "parent"):
-        return  # the one exception, as its docstring says: a thread beside the run, in its process
+def test_whatever_listeners_do_changes_nothing_and_pruning_decides_as_without_them(
+    executor, where, prune, without, tmp_path
+):
+    listeners = [Reacting(react, where, may_stop=may_stop) for react in REACTIONS for may_stop in (False, True)]
+    listeners += [Reacting(stop, where), Spoiling(str, where), Spoiling(str, where, may_stop=True)]
+    if where == "worker":
+        listeners.append(LookingInside(str, where))
+    if (executor, where) != ("inline", "parent"):
+        listeners.append(Reacting(draw, where))  # there, it is a thread beside the run, in its process
 
-    start(tmp_path, executor, listener(kind, where))
-
-    assert results_of(tmp_path) == without(executor)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("where", of_night_but(["parent", "worker"], ["parent"]))
-@pytest.mark.parametrize("kind", [Raising, Slow, Answering, Spoiling])
-def test_one_that_may_stop_runs_and_gives_no_reason_changes_nothing(executor, kind, where, without, tmp_path):
-    start(tmp_path, executor, listener(kind, where, may_stop=True))
-
-    assert results_of(tmp_path) == without(executor)
-
-
-@pytest.mark.slow(everywhere=True)
-@pytest.mark.parametrize("where", ["parent", "worker"])
-def test_others_hear_and_decide_as_if_it_was_not_there(executor, where, without, tmp_path):
-    """A pruner beside it is asked about the values of the journal, whatever it did with its own record."""
-    prune = SuccessiveHalving("loss", factor=2)
-
-    start(tmp_path, executor, listener(Spoiling, where), prune=prune)
+    start(tmp_path, executor, *listeners, prune=prune)
 
     assert results_of(tmp_path) == without(executor, prune=prune)
 
 
 @pytest.mark.parametrize("where", ["parent", "worker"])
-@pytest.mark.parametrize(
-    "name", ["inline", *(pytest.param(name, marks=pytest.mark.slow) for name in ("lanes", "ray"))]
-)
-def test_one_that_may_stop_runs_stops_each_after_its_first_epoch(name, where, tmp_path, request):
-    if name == "ray":
-        request.getfixturevalue("local_ray")
-
-    start(tmp_path, name, listener(Stopping, where, may_stop=True))
+def test_one_that_may_stop_runs_stops_each_after_its_first_epoch(where, tmp_path):
+    start(tmp_path, "inline", Reacting(stop, where, may_stop=True))
 
     runs = load_runs(tmp_path)
     assert runs["status"].tolist() == ["pruned"] * 3
     assert runs["error"].str.contains("enough").all()
     assert load_results(tmp_path)["epoch"].tolist() == [1, 1, 1]
-
-
-class UnprintableError(Exception):
-    def __str__(self):
-        raise ValueError("no text")
-
-
-class Odd:
-    def __repr__(self):
-        raise ValueError("no text")
-
-
-class Leaving(Observing):
-    def react(self):
-        raise SystemExit(3)
-
-
-class RaisingUnprintable(Observing):
-    def react(self):
-        raise UnprintableError
-
-
-class AnsweringOdd(Observing):
-    def react(self):
-        return Odd()
-
-
-class LookingInside(Observing):
-    """Looks at the network and the loader as far as it has them: that moves neither."""
-
-    where = "worker"
-
-    def run_began(self, run, network, loader):
-        next(iter(loader))
-
-    def react(self):
-        torch.set_grad_enabled(False)
-
-    def epoch_ended(self, record, network):
-        network(torch.rand(4, 4))  # in training mode, this counts into BatchNorm's statistics
-        return self.react()
-
-
-@pytest.mark.slow(everywhere=True)
-@pytest.mark.parametrize("where", ["parent", "worker"])
-@pytest.mark.parametrize("kind", [Leaving, RaisingUnprintable, AnsweringOdd])
-def test_what_cannot_be_said_of_a_listener_ends_no_run(kind, where, without, tmp_path):
-    start(tmp_path, "inline", listener(kind, where, may_stop=True))
-
-    assert results_of(tmp_path) == without("inline")
-
-
-def normed_train(run, manager):
-    torch.manual_seed(0)
-    network = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
-    optimizer = torch.optim.SGD(network.parameters(), lr=run.lr)
-    data = torch.rand(12, 4, generator=torch.Generator().manual_seed(0))
-    loader: DataLoader[Any] = DataLoader(
-        TensorDataset(data), 3, shuffle=True, generator=torch.Generator().manual_seed(1)
-    )
-    with manager.run(run, network, loader):
-        for _ in manager.epochs(2, checkpoint={"network": network}, keep="last"):
-            for (inputs,) in manager.batches():
-                loss = network(inputs).square().mean()
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
-                manager.track_loss(loss, inputs)
-
-
-@pytest.mark.slow(everywhere=True)
-def test_a_listener_may_look_at_network_and_loader(tmp_path):
-    for root, listeners in ((tmp_path / "without", []), (tmp_path / "with", [LookingInside()])):
-        assert execute(root, {"lr": [0.1]}, normed_train, *listeners).exit_code == 0
-
-    assert results_of(tmp_path / "with")[0] == results_of(tmp_path / "without")[0]
-    assert results_of(tmp_path / "with")[3] == results_of(tmp_path / "without")[3]
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 # ruff: noqa: T201, S602 - runs print
 
+import contextlib
 import ctypes
 import io
 import logging
@@ -15,15 +16,16 @@ import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 from runmanager import Executor, InlineExecutor, LanesExecutor, RayExecutor, load_runs, run_grid
 from tests.border import reading
+from tests.border.experiments import complete
 from tests.border.screens import command
 
 pytestmark = pytest.mark.usefixtures("own_folder")
-HOME = Path(__file__).parents[2]
 MOST = 10_000_000
 EXECUTORS: dict[str, Callable[[], Executor]] = {
     "inline": InlineExecutor,
@@ -46,12 +48,6 @@ def start(train, executor="inline", params=None, **options):
     )
 
 
-def finish(run, manager):
-    with manager.run(run):
-        for _ in manager.epochs(1):
-            manager.track_loss(run.lr, 1)
-
-
 def say_all(run, manager):
     """Print a line in each of eight ways."""
     handler = logging.StreamHandler(sys.__stderr__)
@@ -64,7 +60,7 @@ def say_all(run, manager):
     handler.emit(logging.LogRecord("", 20, "", 0, f"{run.lr} of a handler", None, None))
     sys.stdout.buffer.write(f"{run.lr} of bytes\n".encode())
     sys.stdout.buffer.flush()
-    finish(run, manager)
+    complete(run, manager)
 
 
 @pytest.mark.parametrize("name", ["inline", "lanes", pytest.param("ray", marks=pytest.mark.slow)])
@@ -84,7 +80,11 @@ def test_the_file_has_what_python_c_and_processes_print_and_the_screen_too(name,
 
 PROGRAM = """
 import os, sys, time
+from pathlib import Path
 from runmanager import run_grid
+
+for file in sorted(Path().glob("std*")):
+    os.dup2(os.open(file, os.O_WRONLY if file.name == "stdout" else os.O_RDONLY), file.name == "stdout")
 
 def train(run, manager):
     with manager.run(run):
@@ -96,19 +96,25 @@ run_grid({{"lr": [1]}}, train, experiment="exp", executor="inline", display=Fals
 """
 
 
-def program(body, **options):
-    path = Path("prog.py")
-    path.write_text(PROGRAM.format(body))
-    return subprocess.Popen([sys.executable, path], env=os.environ | {"PYTHONPATH": str(HOME)}, **options)
+@pytest.fixture
+def begin(warm, own_folder):
+    """Begin a program whose run does something; return the number of its process."""
+
+    def begin_program(body):
+        (own_folder / "program.py").write_text(PROGRAM.format(body))
+        return warm.begin(own_folder / "program.py")
+
+    return begin_program
 
 
-def test_what_was_printed_survives_a_kill_and_the_next_attempt_is_named():
-    body = "print('Python', end=''); os.write(2, b' and C'); os.kill(os.getpid(), 9)"
-    assert program(body, stdout=subprocess.DEVNULL).wait(60) == -signal.SIGKILL
+def test_what_was_printed_survives_a_kill_and_the_next_attempt_is_named(warm, begin):
+    begin("print('Python', end=''); os.write(2, b' and C'); os.kill(os.getpid(), 9)")
+    assert warm.wait() == -signal.SIGKILL
     assert output() == "Python and C"
 
-    assert program("print('again')", stdout=subprocess.DEVNULL).wait(60) == 0
+    begin("print('again')")
 
+    assert warm.wait() == 0
     assert output() == "Python and C\n--- attempt 2 ---\nagain\n"
 
 
@@ -125,24 +131,13 @@ def test_a_lane_that_is_killed_has_its_output_in_both_files():
     assert "the last word" in (reading.run_folder("runs/exp") / "error.log").read_text()
 
 
-def test_a_run_whose_process_cpp_aborts_has_failed_with_its_reason():
-    def train(run, manager):
-        with manager.run(run):
-            os.write(2, b"terminate called after throwing an instance of 'std::logic_error'\n  what():  no\n")
-            os.abort()
-
-    runs = start(train, "lanes").runs
-
-    assert runs[["status", "error"]].values.tolist() == [["failed", "its process aborted (no)"]]
-
-
 @pytest.mark.parametrize("is_of_c", [False, True])
 def test_a_long_output_keeps_its_first_and_its_last_part_and_says_what_is_left_out(is_of_c):
     def train(run, manager):
         for number in range(30):
             lines = b"".join(b"%03d %0994d\n" % (number, line) for line in range(1000))
             os.write(1, lines) if is_of_c else print(lines.decode(), end="")
-        finish(run, manager)
+        complete(run, manager)
 
     for attempt in (1, 2):  # the parts that two attempts left out are one part
         assert start(train, changed="rerun", data=attempt).exit_code == 0
@@ -158,7 +153,7 @@ def test_a_long_output_keeps_its_first_and_its_last_part_and_says_what_is_left_o
 
 def test_a_full_disk_harms_no_run_and_the_user_sees_its_output(capsys):
     def train(run, manager):
-        finish(run, manager)
+        complete(run, manager)
         soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
         handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (8, hard))  # the ninth byte of a file does not fit
@@ -177,46 +172,34 @@ def test_a_full_disk_harms_no_run_and_the_user_sees_its_output(capsys):
 def test_a_folder_that_cannot_have_the_file_harms_no_run(capsys):
     def train(run, manager):
         print(sys.stdout.isatty())
-        finish(run, manager)
+        complete(run, manager)
 
-    start(finish)
+    start(complete)
     (reading.run_folder("runs/exp") / "output.log").mkdir()
 
     assert start(train, changed="rerun").exit_code == 0
     assert capsys.readouterr().out == "False\n"
 
 
-def test_output_that_nobody_reads_does_not_block_a_run_that_prints_by_c():
-    started = time.monotonic()
-    body = "[os.write(1, b'x' * 1000) for _ in range(1000)]; open('through', 'w').close(); time.sleep(1)"
-    process = program(body, stdout=subprocess.PIPE)
-    while not Path("through").exists():
-        assert time.monotonic() < started + 60
-        time.sleep(0.05)
+def test_output_that_nobody_reads_does_not_block_a_run_that_prints_by_c(warm, begin):
+    os.mkfifo("stdout")
+    with os.fdopen(os.open("stdout", os.O_RDWR)):  # of which nobody reads
+        begin("[os.write(1, b'x' * 1000) for _ in range(1000)]; os.kill(os.getpid(), 9)")
+        assert warm.wait() == -signal.SIGKILL
 
-    process.kill()
-    process.wait()
-    process.stdout.close()
     assert output() == "x" * 1_000_000
 
 
-def test_a_run_goes_on_and_is_kept_if_the_reader_of_its_output_is_gone():
-    process = program("sys.stdin.read(); print('Python' * 9000); os.write(1, b'C\\n')", stdin=-1, stdout=-1)
+def test_the_user_sees_lines_while_a_run_goes_on_which_is_kept_if_the_reader_of_its_output_is_gone(warm, begin):
+    for name in ("stdin", "stdout"):
+        os.mkfifo(name)
+    begin("print('Python'); os.write(1, b'C\\n'); sys.stdin.read(); print('more' * 9000); os.write(1, b'C\\n')")
+    with open("stdin", "w"), open("stdout") as shown:  # noqa: PTH123 - pipes
+        assert [shown.readline(), shown.readline()] == ["Python\n", "C\n"]  # it waits for us
 
-    process.stdout.close()
-    process.communicate()
-
-    assert (process.returncode, output()) == (0, "Python" * 9000 + "\nC\n")
+    assert warm.wait() == 0
+    assert output() == "Python\nC\n" + "more" * 9000 + "\nC\n"
     assert load_runs("runs")["status"].tolist() == ["completed"]
-
-
-def test_the_user_sees_lines_while_the_run_goes_on():
-    process = program("print('Python'); os.write(1, b'C\\n'); sys.stdin.read()", stdin=-1, stdout=-1)
-
-    assert [process.stdout.readline(), process.stdout.readline()] == [b"Python\n", b"C\n"]  # it waits for us
-
-    process.communicate()
-    assert output() == "Python\nC\n"
 
 
 def test_processes_that_a_run_forks_print_into_its_file(capfd):
@@ -227,7 +210,7 @@ def test_processes_that_a_run_forks_print_into_its_file(capfd):
             print("of a fork")
             os._exit(0)
         os.waitpid(process, 0)
-        finish(run, manager)
+        complete(run, manager)
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of threads, in later versions of Python
@@ -242,20 +225,18 @@ class Notebook(io.StringIO):
     name = "stdout of a cell"
 
 
-def test_streams_without_a_descriptor_as_in_a_notebook_are_kept_too_and_stay(monkeypatch):
+def test_streams_without_a_descriptor_as_in_a_notebook_are_kept_too_and_stay():
     def train(run, manager):
         print("in a cell")
         names.append(sys.stdout.name)
         os.write(1, b"of C\n")
-        finish(run, manager)
+        complete(run, manager)
 
     names: list[str] = []
-    cell = Notebook()
-    monkeypatch.setattr(sys, "stdout", cell)
+    with contextlib.redirect_stdout(Notebook()) as cell:
+        start(train)
+        assert sys.stdout is cell
 
-    start(train)
-
-    assert sys.stdout is cell
     assert (names, cell.getvalue(), output()) == (["stdout of a cell"], *["in a cell\nof C\n"] * 2)
 
 
@@ -279,17 +260,19 @@ class TeeWithDescriptor(Tee):
 
 
 @pytest.mark.parametrize("tee", [Tee, TeeWithDescriptor])
-def test_a_stream_that_also_writes_a_log_shows_and_logs_each_text_once(tee, monkeypatch, capfd):
+def test_a_stream_that_also_writes_a_log_shows_and_logs_each_text_once(tee, capfd):
     def train(run, manager):
         print("in a run")
         os.write(1, b"of C\n")
         time.sleep(0.5)
-        finish(run, manager)
+        complete(run, manager)
 
     log = io.StringIO()
-    with os.fdopen(1, "w", closefd=False) as stream:
-        monkeypatch.setattr(sys, "__stdout__", stream)
-        monkeypatch.setattr(sys, "stdout", tee(stream, log))
+    with (
+        os.fdopen(1, "w", closefd=False) as stream,
+        mock.patch.object(sys, "__stdout__", stream),
+        contextlib.redirect_stdout(tee(stream, log)),
+    ):
         start(train, display=None)
 
     assert output() == "in a run\nof C\n"
@@ -297,37 +280,33 @@ def test_a_stream_that_also_writes_a_log_shows_and_logs_each_text_once(tee, monk
         assert [shown.count(each) for each in ("in a run\n", "of C\n", "✓ 1/1")] == [1, 1, 1]
 
 
-def test_a_handler_that_a_run_adds_is_kept_in_later_runs_too_and_a_stream_that_it_sets_stays(monkeypatch):
+def test_a_handler_that_a_run_adds_is_kept_in_later_runs_too_and_a_stream_that_it_sets_stays(capfd):
     def train(run, manager):
         if run.lr == 1:
             handlers.append(logging.StreamHandler())
         handlers[0].emit(logging.LogRecord("", 20, "", 0, f"run {run.lr}", None, None))
-        finish(run, manager)
+        complete(run, manager)
         if run.lr == 3:
             sys.stdout = mine
 
     handlers: list[logging.Handler] = []
-    mine, errors = io.StringIO(), os.fdopen(os.dup(2), "w")
-    monkeypatch.setattr(sys, "stdout", sys.stdout)
-    descriptor = os.dup(2)
-    os.dup2(errors.fileno(), 2)
-    monkeypatch.setattr(sys, "stderr", os.fdopen(2, "w", closefd=False))
-    try:
+    mine = io.StringIO()
+    with (
+        contextlib.redirect_stdout(sys.stdout),
+        os.fdopen(2, "w", closefd=False) as errors,
+        contextlib.redirect_stderr(errors),
+    ):
         start(train, params={"lr": [1, 2, 3]})
-    finally:
-        os.dup2(descriptor, 2)
-        os.close(descriptor)
-        errors.close()
+        assert sys.stdout is mine
 
-    assert sys.stdout is mine
     assert [output(number) for number in (1, 2, 3)] == ["run 1\n", "run 2\n", "run 3\n"]
 
 
 def test_a_silent_run_has_no_file_and_no_thread_or_descriptor_is_left():
-    start(finish, params={"lr": [1, 2]})  # what torch opens once
+    start(complete, params={"lr": [1, 2]})  # what torch opens once
     before = threading.active_count(), len([*Path("/dev/fd").iterdir()])
 
-    start(finish, params={"lr": [3, 4]})
+    start(complete, params={"lr": [3, 4]})
 
     assert (threading.active_count(), len([*Path("/dev/fd").iterdir()])) == before
     assert not list(Path("runs").rglob("output.log"))
@@ -336,7 +315,7 @@ def test_a_silent_run_has_no_file_and_no_thread_or_descriptor_is_left():
 def test_show_prints_the_output_and_a_removal_takes_it(capsys):
     def train(run, manager):
         print("10 %\r20 %\r\nlast \x1b[1m")
-        finish(run, manager)
+        complete(run, manager)
 
     run_grid({"lr": [1, 2]}, train, experiment="exp", executor=LanesExecutor(jobs=2), display=True)
 
@@ -357,7 +336,7 @@ def test_the_folder_of_a_run_of_a_grid_is_known_from_the_beginning_of_train_on()
     def train(run, manager):
         folders.append(manager.folder)
         (manager.folder / "mine.txt").touch()
-        finish(run, manager)
+        complete(run, manager)
         folders.append(manager.folder)
 
     start(train, params={"lr": [1, 2]})

@@ -7,7 +7,6 @@ import math
 import os
 import random
 import shutil
-import sys
 import warnings
 from contextlib import suppress
 from pathlib import Path
@@ -57,9 +56,8 @@ def test_there_is_one_row_per_epoch_in_the_tutorials_columns(tmp_path):
     assert list(table) == [*COLUMNS, "lr", "batch_size", "f1"]
     assert table[["run", "epoch"]].to_numpy().tolist() == [[1, 1], [1, 2], [2, 1]]
     assert table["loss"].fillna(-1).tolist() == [0.5, 0.25, -1]
-    assert [str(table[name].dtype) for name in ("run", "loss", "lr", "batch_size")] == [
-        "int64", "float64", "float64", "int64",
-    ]  # fmt: skip
+    types = [str(table[name].dtype) for name in ("run", "loss", "lr", "batch_size")]
+    assert types == ["int64", "float64", "float64", "int64"]
     folder = reading.run_folder(tmp_path / "exp")
     assert [each["loss"] for each in reading.epochs(folder).values()] == [0.5, 0.25]
 
@@ -77,6 +75,7 @@ def test_there_is_one_row_per_run_with_last_and_best_values(tmp_path):
     assert table["best loss"].tolist() == [0.3] * 3
     assert table["val_accuracy"][1] == 0.75  # the last epoch lacks it
     assert table["error"][0].startswith("ValueError: no")
+    assert list(table)[:4] == ["run", "status", "lr", "val_accuracy"]  # what decides
     assert list(table)[-4:] == ["attempts", "mixed", "folder", "error"]
     assert [Path(folder).is_dir() for folder in table["folder"]] == [True] * 3
 
@@ -97,24 +96,15 @@ def test_hyperparameters_come_back_with_their_types(tmp_path, values):
         assert [repr(value) for value in table["value"].tolist()] == [repr(value) for value in values]
 
 
-def test_runs_without_a_hyperparameter_have_it_missing(tmp_path):
+def test_runs_without_a_hyperparameter_have_it_missing_and_those_without_an_epoch_change_no_column(tmp_path):
     write(tmp_path, {"lr": 0.1, "n": 1})
     write(tmp_path, {"lr": 0.2, "name": "x"})
-
-    table = load_results(tmp_path)
-
-    assert (table["n"].isna().tolist(), table["name"].isna().tolist()) == ([False, True], [True, False])
-    write(tmp_path, {"lr": 0.1, "wd": 0.1}, losses=(), error=ValueError("in the first epoch"))
-    assert load_results(tmp_path)["wd"].isna().tolist() == [True, True]
-
-
-def test_runs_without_an_epoch_change_no_column_of_epochs(tmp_path):
-    write(tmp_path, {"n": 1})
     before = load_results(tmp_path)
-    write(tmp_path, {"name": "x"}, losses=(), error=ValueError("in the first epoch"), experiment="other")
+    write(tmp_path, {"wd": "x"}, losses=(), error=ValueError("in the first epoch"), experiment="other")
 
+    assert (before["n"].isna().tolist(), before["name"].isna().tolist()) == ([False, True], [True, False])
     pd.testing.assert_frame_equal(load_results(tmp_path)[list(before)], before)
-    assert set(load_results(tmp_path)) - set(before) == {"name"}
+    assert load_results(tmp_path)["wd"].isna().tolist() == [True, True]
 
 
 def test_a_goal_never_takes_the_place_of_a_hyperparameter(tmp_path):
@@ -151,12 +141,14 @@ def test_several_experiments_stand_in_one_table(tmp_path):
     assert "experiment" not in load_results(tmp_path / "a")
 
 
-def test_a_runs_folder_gives_that_run_alone_and_an_empty_one_an_empty_table(tmp_path):
+def test_a_runs_folder_gives_that_run_alone_also_as_a_copy_and_an_empty_one_an_empty_table(tmp_path):
     write(tmp_path, {"lr": 0.1})
     folder = write(tmp_path, {"lr": 0.2})
+    shutil.copytree(folder, tmp_path / "copy" / "exp" / folder.name)
     (tmp_path / "empty").mkdir()
 
-    assert load_results(folder)["run"].tolist() == [2]
+    for path in (folder, tmp_path / "copy"):
+        assert load_results(path)[["run", "lr"]].to_numpy().tolist() == [[2, 0.2]]
     assert (len(load_results(tmp_path / "empty")), len(load_runs(tmp_path / "empty"))) == (0, 0)
     assert set(load_results(tmp_path / "empty")) >= set(COLUMNS)
 
@@ -182,15 +174,6 @@ def test_tables_on_disk_are_whole_after_each_run_and_round_trip(tmp_path):
     assert "'=1+1" in (tmp_path / "exp" / "results.csv").read_text()  # a spreadsheet does not execute it
 
 
-def test_half_of_a_folder_copied_elsewhere_loads(tmp_path):
-    write(tmp_path, {"lr": 0.1})
-    folder = write(tmp_path, {"lr": 0.2})
-    shutil.copytree(folder, tmp_path / "copy" / "exp" / folder.name)
-
-    table = load_results(tmp_path / "copy")
-    assert (table["run"].tolist(), table["lr"].tolist()) == ([2], [0.2])
-
-
 def add_attempt(folder, number, after, losses):
     """Write a further attempt by hand, which began after an epoch."""
     start, epoch, *_ = reading.lines(folder / "attempt-1.jsonl")
@@ -211,23 +194,6 @@ def test_a_later_attempt_supersedes_what_came_after_its_beginning(tmp_path, afte
     assert table["loss"].tolist() == [*[0.1, 0.2, 0.3][:after], 0.9]
     assert table["epoch"].tolist() == list(range(1, after + 2))
     assert load_runs(tmp_path)["attempts"].tolist() == [2]
-
-
-@pytest.mark.parametrize(
-    ("changes", "status"),
-    [({}, "running"), ({"pid": reading.NO_PROCESS}, "interrupted")],
-)
-def test_the_status_of_a_run_without_an_end_follows_from_its_process(tmp_path, changes, status):
-    folder = write(tmp_path, {"lr": 0.1}, [0.1])
-    path = folder / "attempt-1.jsonl"
-    start, *epochs, _ = reading.lines(path)
-    reading.write(path, [{**start, **changes}, *epochs])
-    path.write_bytes(path.read_bytes() + b'{"type":"ep')  # a line that is being written
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert load_runs(tmp_path)["status"].tolist() == [status]
-        assert load_results(tmp_path)["loss"].tolist() == [0.1]
 
 
 @pytest.mark.parametrize(
@@ -308,37 +274,22 @@ def replace_all(content, dice):
     return dice.choice([b"", b"\n" * 9, bytes(len(content)), dice.randbytes(300), b"{}\n[]\nnull\n", b"PK\3\4"])
 
 
-def with_another_number(content, dice):
-    place = dice.choice([place for place, byte in enumerate(content) if chr(byte).isdigit()])
-    return content[:place] + dice.choice(b"0123456789").to_bytes() + content[place + 1 :]
+def replace_by(make):
+    def replace(path, _):
+        path.unlink()
+        make(path)
+
+    return replace
 
 
-WAYS = [flip, cut, lose_block, insert, shuffle, replace_all, with_another_number]
+def rewrite(way):
+    return lambda path, dice: path.write_bytes(way(path.read_bytes(), dice))
 
 
-def no_file(path, dice):
-    path.unlink()
-    kind = dice.choice(["gone", "folder", "link", "loop", "pipe"])
-    if kind == "folder":
-        path.mkdir()
-    elif kind == "link":
-        path.symlink_to("/etc/hostname")
-    elif kind == "loop":
-        path.symlink_to(path.name)
-    elif kind == "pipe":
-        os.mkfifo(path)
-
-
-def loaded(root):
-    """Load both tables; return them and the warnings that each gave."""
-    tables, said = [], []
-    for load in (load_results, load_runs):
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            tables.append(load(root))
-        assert {warning.category for warning in caught} <= {RunsWarning}
-        said.append([str(warning.message) for warning in caught])
-    return tables, said
+WAYS = [
+    *map(rewrite, [flip, flip, cut, lose_block, insert, shuffle, replace_all]),
+    *map(replace_by, [str, Path.mkdir, os.mkfifo, lambda path: path.symlink_to(path.name)]),
+]
 
 
 def rows_of(table):
@@ -348,50 +299,31 @@ def rows_of(table):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_damaged_journals_cost_their_own_runs_and_invent_nothing(tmp_path, written, seed):
+def test_damaged_files_cost_their_own_runs_and_invent_nothing(tmp_path, written, seed):
     dice = random.Random(seed)  # noqa: S311 - reproducible damage
     expected = rows_of(load_results(written))
-    root = tmp_path / "runs"
-    shutil.copytree(written, root)
-    spared = dice.sample(range(1, NUM_RUNS + 1), NUM_RUNS // 6)
-    for number, folder in enumerate(reading.run_folders(root / "exp"), 1):
-        path = folder / "attempt-1.jsonl"
-        if number in spared:
-            continue
-        if number % 8 == 0:
-            no_file(path, dice)
-        else:
-            path.write_bytes(dice.choice(WAYS)(path.read_bytes(), dice))
+    shutil.copytree(written, tmp_path / "runs")
+    folders = reading.run_folders(tmp_path / "runs/exp")
+    spared = dice.sample(range(2, NUM_RUNS + 1), NUM_RUNS // 6)
+    for number, folder in enumerate(folders, 1):
+        if number not in spared:
+            dice.choice(WAYS)(folder / "attempt-1.jsonl", dice)
+    for path in (folders[0] / "run.json", tmp_path / "runs/exp/grid.json"):
+        dice.choice(WAYS[:5])(path, dice)
 
-    (results, runs), said = loaded(root)
+    tables, said = [], []
+    for load in (load_results, load_runs):
+        with pytest.warns(RunsWarning) as caught:
+            tables.append(load(tmp_path / "runs"))
+        said += [str(warning.message) for warning in caught]
 
-    rows = rows_of(results)
+    rows, (results, runs) = rows_of(tables[0]), tables
     assert len(rows) == len(results)  # one row per run and epoch
     assert {key: row for key, row in rows.items() if row != expected[key]} == {}
     assert set(itertools.product(spared, range(1, NUM_EPOCHS + 1))) <= set(rows)
-    assert runs["run"].tolist() == list(range(1, NUM_RUNS + 1))
+    assert runs["run"].tolist()[-NUM_RUNS + 1 :] == list(range(2, NUM_RUNS + 1))
     assert set(runs["status"]) <= STATUSES
-    assert [len(each) for each in said] == [1, 1]
-    assert "attempt-1.jsonl" in said[0][0]
-
-
-@pytest.mark.parametrize("name", ["grid.json", "001-*/run.json"])
-def test_damaged_descriptions_cost_no_more_than_their_runs(tmp_path, written, name):
-    expected = rows_of(load_results(written))
-    root = tmp_path / "runs"
-    shutil.copytree(written, root)
-    (path,) = (root / "exp").glob(name)
-    content = path.read_bytes()
-    dice = random.Random(0)  # noqa: S311
-
-    for _ in range(25):
-        path.write_bytes(dice.choice([flip, cut, lose_block, insert, replace_all])(content, dice))
-        (results, runs), _ = loaded(root)
-
-        rows = rows_of(results)
-        assert {key: row for key, row in rows.items() if row != expected[key]} == {}
-        assert len(runs) >= NUM_RUNS - 1
-        assert len(rows) >= (NUM_RUNS - 1) * NUM_EPOCHS
+    assert any("attempt-1.jsonl" in sentence for sentence in said)
 
 
 def test_a_damaged_entry_of_a_design_costs_itself_alone(tmp_path):
@@ -414,32 +346,6 @@ def test_a_damaged_entry_of_a_design_costs_itself_alone(tmp_path):
     assert ("decide" in content, leftover.exists()) == (False, False)
 
 
-def test_the_files_are_those_that_are_documented(tmp_path):
-    folder = write(tmp_path, {"lr": 0.1, "size": 3}, [0.5, 0.25], error=ValueError("no"))
-
-    assert reading.params(folder) == {"lr": 0.1, "size": 3}
-    start, *epochs, end = reading.lines(folder / "attempt-1.jsonl")
-    assert (start["type"], start["attempt"], start["pid"]) == ("start", 1, os.getpid())
-    assert [(line["type"], line["epoch"], line["metrics"]["loss"]) for line in epochs] == [
-        ("epoch", 1, 0.5), ("epoch", 2, 0.25),
-    ]  # fmt: skip
-    assert (end["type"], end["status"], end["epochs"]) == ("end", "failed", 2)
-    assert {path.name for path in folder.iterdir()} == {"run.json", "attempt-1.jsonl", "error.log"}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "command"),
-    [(["/home/me/train.py", "--token=secret"], "train.py --token=..."), (["-c"], "-c"), ([""], ""), ([], "")],
-)
-def test_the_command_is_the_program_with_its_arguments_but_without_secrets(
-    tmp_path, monkeypatch, arguments, command
-):
-    monkeypatch.setattr(sys, "argv", arguments)
-
-    start, *_ = reading.lines(write(tmp_path, {"lr": 0.1}) / "attempt-1.jsonl")
-    assert start["command"] == command
-
-
 @pytest.mark.parametrize(
     "value", ["../../etc/passwd", "a/b", "CON", "x" * 5000, "\x00", "Ω\u202e", "a b", "A", "a"]
 )
@@ -452,9 +358,3 @@ def test_folders_have_safe_names_whatever_the_values_are(tmp_path, value):
         assert folder.name.isascii()
     assert first.name.lower() != second.name.lower()
     assert load_runs(tmp_path)["name"].tolist() == [value, f"{value}_"]
-
-
-def test_a_wide_table_of_runs_begins_with_what_decides(tmp_path):
-    write(tmp_path, {"lr": 0.1, "seed": 1}, **{f"m{number}": 1.0 for number in range(30)}, val_acc=0.5)
-
-    assert list(load_runs(tmp_path))[:5] == ["run", "status", "lr", "seed", "val_acc"]

@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import math
+import os
 import resource
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,9 @@ from runmanager import (
     CheckpointError,
     InvalidArgumentError,
     StorageError,
-    best,
     load_results,
     load_run,
     load_runs,
-    show,
 )
 from tests.border.experiments import manager_in
 
@@ -38,31 +37,15 @@ def train(manager, network=None, lr=0.1, after=lambda: None, **options):
 
 
 def test_a_result_of_the_whole_run_is_a_column_of_the_runs_alone(manager, tmp_path):
-    train(manager, after=lambda: manager.summary({"final/f1": torch.tensor(0.5)}, seconds=3))
+    values = {"final/f1": torch.tensor(0.5), "seconds": 3, "nan": math.nan, "inf": math.inf, "least": -math.inf}
+    train(manager, after=lambda: manager.summary(values))
     train(manager, lr=0.2)
 
     runs = load_runs(tmp_path)
-    assert runs["final_f1"].tolist()[0] == 0.5
-    assert math.isnan(runs["final_f1"][1])
-    assert runs["seconds"][0] == 3
+    assert repr(runs[["final_f1", "seconds", "nan", "inf", "least"]].to_numpy().tolist()) == repr(
+        [[0.5, 3.0, math.nan, math.inf, -math.inf], [math.nan] * 5]
+    )
     assert "final_f1" not in load_results(tmp_path)
-
-
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_values_that_are_not_finite_are_kept(manager, tmp_path, value):
-    train(manager, after=lambda: manager.summary(score=value))
-
-    read = load_runs(tmp_path)["score"][0]
-    assert math.isnan(read) if math.isnan(value) else read == value
-
-
-def test_runs_are_ranked_by_it(manager, tmp_path):
-    for lr, score in ((0.1, 1.0), (0.2, 3.0), (0.3, 2.0)):
-        train(manager, lr=lr, after=lambda score=score: manager.summary(score=score))
-
-    runs = load_runs(tmp_path)
-    assert best(runs, "max:score")["run"].tolist() == [2, 3, 1]
-    assert "score" in show(runs, "max:score")._repr_html_()
 
 
 def test_the_final_test_on_the_best_weights_takes_two_lines(manager, tmp_path):
@@ -80,20 +63,6 @@ def test_the_final_test_on_the_best_weights_takes_two_lines(manager, tmp_path):
     expected = nn.functional.cross_entropy(network(LOADER[0][0]), LOADER[0][1]).item()
     assert row["final_loss"] == pytest.approx(expected, abs=1e-6)
     assert "final_loss" not in load_results(tmp_path)
-
-
-def test_a_run_that_was_interrupted_before_it_ended_has_it_in_the_end(manager, tmp_path):
-    def interrupt():
-        manager.summary(score=1)
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        train(manager, after=interrupt, checkpoint={"state": {}})
-    again = manager_in(tmp_path)
-    train(again, after=lambda: again.summary(score=2), checkpoint={"state": {}})
-
-    runs = load_runs(tmp_path)
-    assert runs[["status", "epochs", "score"]].to_numpy().tolist() == [["completed", 3, 2]]
 
 
 @pytest.mark.parametrize(
@@ -123,79 +92,54 @@ def test_a_column_of_the_epochs_is_not_evaluated_again_after_them(manager):
         after()
 
 
-def test_without_kept_weights_there_are_none_to_load(manager, tmp_path):
+@pytest.mark.parametrize(
+    ("keep", "width", "num_bytes", "named"),
+    [(None, 4, None, "001-lr=0.1.*keep="), ("last", 5, None, "weight"), ("last", 4, 100, r"weights\.pt")],
+)
+def test_weights_that_are_not_there_are_damaged_or_of_another_network_are_named(
+    manager, keep, width, num_bytes, named
+):
     def load():
-        with pytest.raises(CheckpointError, match=r"001-lr=0.1.*keep="):
-            manager.load_weights()
+        if num_bytes:
+            os.truncate(manager.folder / "weights.pt", num_bytes)
+        with pytest.raises(CheckpointError, match=named):
+            manager.load_weights(nn.Linear(width, 3))
 
-    train(manager, nn.Linear(4, 3), after=load)
-
-
-def test_damaged_weights_and_those_of_another_network_are_named(manager, tmp_path):
-    def load():
-        with pytest.raises(CheckpointError, match="weight"):
-            manager.load_weights(nn.Linear(5, 3))
-        path = manager.folder / "weights.pt"
-        path.write_bytes(path.read_bytes()[:100])
-        with pytest.raises(CheckpointError, match=r"weights\.pt"):
-            manager.load_weights()
-
-    train(manager, nn.Linear(4, 3), after=load, keep="last")
+    train(manager, nn.Linear(4, 3), after=load, keep=keep)
 
 
-def test_an_artifact_is_kept_over_a_resume_and_belongs_to_its_run(manager, tmp_path):
-    def keep(manager, text):
+def test_a_summary_and_artifacts_are_those_of_the_last_attempt_and_belong_to_their_run(manager, tmp_path):
+    def keep(manager, text, score):
         manager.artifact(f"{text}\n", "notes.txt")
-        manager.artifact(f"{manager.folder}/run.json", "deep/run.json")
+        manager.artifact(f"{manager.folder}/run.json", f"deep/{text}.json")
+        manager.summary(score=score)
 
     def interrupt():
-        keep(manager, "first")
+        keep(manager, "first", 1)
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         train(manager, after=interrupt, checkpoint={"state": {}})
     again = manager_in(tmp_path)
-    train(again, checkpoint={"state": {}})
-    assert again.folder
-    kept = (again.folder / "artifacts" / "notes.txt").read_text()
-    train(again, lr=0.2, after=lambda: keep(again, "second"))
+    train(again, after=lambda: again.summary(score=2), checkpoint={"state": {}})
+    assert load_run(tmp_path / "exp/1").artifacts["notes.txt"].read_text() == "first\n"
+    train(again, lr=0.2, after=lambda: keep(again, "second", 3))
 
-    assert kept == "first\n"
     assert [path.read_text() for path in sorted(tmp_path.rglob("notes.txt"))] == ["first\n", "second\n"]
-    assert len(list(tmp_path.rglob("deep/run.json"))) == 2
+    assert sorted(path.name for path in tmp_path.rglob("deep/*")) == ["first.json", "second.json"]
+    assert load_runs(tmp_path)[["epochs", "score"]].to_numpy().tolist() == [[3, 2], [3, 3]]
 
 
-def test_a_figure_of_matplotlib_is_kept_as_png(manager):
+def test_figures_and_images_are_kept_as_png(manager):
     figure = pytest.importorskip("matplotlib.figure").Figure()
     axes = figure.add_subplot()
-    axes.plot([1, 2])
+    contents = {"curve": figure, "axes.svg": axes, "mask": Image.new("L", (8, 8))}
 
-    train(manager, after=lambda: [manager.artifact(figure, "curve"), manager.artifact(axes, "axes.svg")])
-
-    assert (manager.folder / "artifacts" / "curve.png").read_bytes().startswith(b"\x89PNG")
-    assert b"<svg" in (manager.folder / "artifacts" / "axes.svg").read_bytes()
-
-
-def test_files_folders_texts_and_what_saves_itself_are_kept(manager, tmp_path):
-    (tmp_path / "given" / "deep").mkdir(parents=True)
-    (tmp_path / "given" / "deep" / "a.csv").write_text("1")
-    (tmp_path / "given" / "deep").chmod(0o555)
-
-    def keep():
-        manager.artifact(tmp_path / "given")
-        manager.artifact(tmp_path / "given")  # replaces it
-        manager.artifact(tmp_path / "given" / "deep" / "a.csv", "renamed.csv")
-        manager.artifact("old", "text.txt")
-        manager.artifact("new\n", "text.txt")  # replaces it
-        manager.artifact(Image.new("L", (8, 8)), "mask")
-
-    train(manager, after=keep)
+    train(manager, after=lambda: [manager.artifact(content, name) for name, content in contents.items()])
 
     artifacts = load_run(manager.folder).artifacts
-    assert artifacts["text.txt"].read_text() == "new\n"
-    assert artifacts["given/deep/a.csv"].read_text() == artifacts["renamed.csv"].read_text() == "1"
-    assert artifacts["given/deep/a.csv"].parent.stat().st_mode & 0o200  # it can be removed
-    assert artifacts["mask.png"].read_bytes().startswith(b"\x89PNG")
+    assert [artifacts[name].read_bytes()[:4] for name in ("curve.png", "mask.png")] == [b"\x89PNG"] * 2
+    assert b"<svg" in artifacts["axes.svg"].read_bytes()
 
 
 @pytest.mark.parametrize("name", ["../up.txt", "/abs.txt", "", "a\x00b"])
@@ -207,17 +151,6 @@ def test_names_that_lead_elsewhere_are_refused_and_nothing_is_written(manager, t
         assert sorted(tmp_path.rglob("*")) == before
 
     train(manager, after=keep)
-
-
-def test_an_artifact_below_a_file_is_refused_and_the_run_goes_on(manager):
-    def keep():
-        manager.artifact("text", "plots")
-        with pytest.raises(InvalidArgumentError, match="plots' is a file"):
-            manager.artifact("text", "plots/a.txt")
-
-    train(manager, after=keep)
-
-    assert load_run(manager.folder).artifacts["plots"].read_text() == "text"
 
 
 @pytest.mark.parametrize("target", ["nowhere", "."])
@@ -255,14 +188,14 @@ class Elsewhere:
 
 
 @pytest.fixture
-def given(tmp_path, monkeypatch):
+def given(own_folder):
     """What a run may keep, in the working directory: a file, a folder and links to them."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "model/deep").mkdir(parents=True)
+    Path("model/deep").mkdir(parents=True)
     for name in ("table.csv", "model/a.txt", "model/deep/b.txt"):
-        (tmp_path / name).write_text(name)
-    (tmp_path / "link").symlink_to("table.csv")
-    (tmp_path / "model/link").symlink_to("a.txt")
+        Path(name).write_text(name)
+    Path("link").symlink_to("table.csv")
+    Path("model/link").symlink_to("a.txt")
+    Path("model/deep").chmod(0o555)
 
 
 def kept(manager):
@@ -308,12 +241,11 @@ def test_an_artifact_of_any_kind_replaces_one_of_any_kind_and_no_fault_loses_it(
         manager.artifact("link")
         manager.artifact(manager.folder / "artifacts/model")  # itself
         manager.artifact(manager.folder / "artifacts/model/deep", "model")
-        assert kept(manager) == {
-            **expected,
-            "link": "table.csv",
-            "model": None,
-            "model/b.txt": "model/deep/b.txt",
-        }
+        of_model = {"model": None, "model/b.txt": "model/deep/b.txt"}
+        assert kept(manager) == {**expected, "link": "table.csv", **of_model}
+        assert (manager.folder / "artifacts/model").stat().st_mode & 0o200  # it can be removed
+        with pytest.raises(InvalidArgumentError, match="link' is a file"):
+            manager.artifact("text", "link/a.txt")
 
     train(manager, after=keep)
 

@@ -3,6 +3,7 @@
 import json
 import math
 from collections import OrderedDict
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -23,9 +24,7 @@ PARAMS: OrderedDict[str, list[Any]] = OrderedDict(
 COLUMNS = ["run", "epoch", "loss", "accuracy", "epoch duration", "run duration", *PARAMS]
 
 
-@pytest.fixture(autouse=True)
-def _own_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("own_folder")
 
 
 class Network(nn.Module):
@@ -71,19 +70,6 @@ def latest_form(m, run):
     m.end_run()
 
 
-def first_form(m, run):
-    network, loader, optimizer = begin(run)
-    m.begin_run(run, network, loader)
-    for _epoch in range(2):
-        m.begin_epoch()
-        for images, labels in loader:
-            preds, loss = step(network, optimizer, images, labels)
-            m.track_loss(loss)
-            m.track_num_correct(preds, labels)
-        m.end_epoch()
-    m.end_run()
-
-
 def form_with_the_managers_own(m, run):
     network, loader, optimizer = begin(run)
     m.begin_run(run, network, loader)
@@ -122,7 +108,7 @@ def plain_torch(run):
 
 
 @pytest.mark.slow(everywhere=True)
-@pytest.mark.parametrize("form", [latest_form, first_form, form_with_the_managers_own, form_of_this_package])
+@pytest.mark.parametrize("form", [latest_form, form_with_the_managers_own, form_of_this_package])
 def test_every_form_of_the_loop_gives_the_numbers_of_plain_torch(form):
     m = RunManager()
     for run in RunBuilder.get_runs(PARAMS):
@@ -191,40 +177,27 @@ def test_a_regression_needs_no_number_of_correct_predictions(drop_last, batched)
     seen = torch.arange(40.0 if drop_last else 50.0, dtype=torch.float64)
     assert m.run_data[0]["loss"] == pytest.approx(seen.square().mean().item())
     assert math.isnan(m.run_data[0]["accuracy"])
-    with open("results.json", encoding="utf-8") as file:  # noqa: PTH123 - as the tutorial
-        assert json.load(file)[0]["accuracy"] is None
-
-
-@pytest.fixture
-def trained():
-    m = RunManager()
-    for run in RunBuilder.get_runs(PARAMS):
-        latest_form(m, run)
-    return m
+    assert json.loads(Path("results.json").read_text())[0]["accuracy"] is None
 
 
 @pytest.mark.filterwarnings("ignore:Passing a list to DataFrame.from_dict is deprecated")
-def test_the_rows_make_a_sorted_table(trained):
-    by_accuracy = pd.DataFrame.from_dict(trained.run_data).sort_values("accuracy", ascending=False)
-    by_duration = pd.DataFrame.from_dict(trained.run_data, orient="columns").sort_values("epoch duration")
+def test_the_rows_make_a_sorted_table_are_saved_and_shown_after_each_run(capsys):
+    m = RunManager()
+    for run in RunBuilder.get_runs(PARAMS):
+        latest_form(m, run)
+    m.save("results")
 
+    rows: Any = m.run_data
+    by_accuracy = pd.DataFrame.from_dict(rows).sort_values("accuracy", ascending=False)
+    by_duration = pd.DataFrame.from_dict(rows, orient="columns").sort_values("epoch duration")
     assert list(by_accuracy) == list(by_duration) == COLUMNS
     assert by_accuracy["accuracy"].is_monotonic_decreasing
     assert by_duration["epoch duration"].is_monotonic_increasing
-
-
-def test_saved_files_are_the_tutorials(trained, tmp_path):
-    trained.save("results")
-
     table = pd.read_csv("results.csv", index_col=0)
-    pd.testing.assert_frame_equal(table, pd.DataFrame(trained.run_data), check_dtype=False)
-    assert (tmp_path / "results.csv").read_text().startswith(",run,epoch,loss,accuracy,epoch duration,")
-    content = (tmp_path / "results.json").read_text(encoding="utf-8")
-    assert content == json.dumps(trained.run_data, ensure_ascii=False, indent=4)
-
-
-def test_the_tables_are_shown_after_each_run(capsys, trained):
+    pd.testing.assert_frame_equal(table, pd.DataFrame(m.run_data), check_dtype=False)
+    assert Path("results.csv").read_text().startswith(",run,epoch,loss,accuracy,epoch duration,")
+    content = Path("results.json").read_text(encoding="utf-8")
+    assert content == json.dumps(m.run_data, ensure_ascii=False, indent=4)
     lines = capsys.readouterr().out.splitlines()
-
     assert sum("accuracy" in line for line in lines) == 4
     assert len(lines) >= 2 + 4 + 6 + 8

@@ -7,7 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from runmanager import GridOutcome, run_grid
+import torch
+
+from runmanager import GridOutcome, load_results, run_grid
 
 LRS = {"lr": [0.1, 0.2, 0.3]}
 
@@ -80,3 +82,11 @@ def start(params: Any = LRS, function: Any = train, **options: Any) -> GridOutco
 def statuses(outcome: GridOutcome) -> list[tuple[str, int]]:
     """Return status and epochs of each run."""
     return list(zip(outcome.runs["status"], outcome.runs["epochs"], strict=True))
+
+
+def left(root: str | Path = "runs") -> tuple[str, dict[str, Any]]:
+    """Return all that follows from the training of the first run: its rows as text, and its weights."""
+    table = load_results(f"{root}/exp").query("run == 1").drop(columns=["epoch duration", "run duration"])
+    paths = Path(root, "exp").glob("001*/weights.pt")
+    kept = [torch.load(path, weights_only=True) for path in paths]
+    return table.to_csv(), {name: value.tolist() for each in kept for name, value in each.items()}
