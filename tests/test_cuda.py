@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
@@ -29,21 +30,18 @@ def executed(name, device):
     return subprocess.run(command, cwd=HOME, env=environment, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.cuda
-@pytest.mark.slow
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@pytest.mark.parametrize("name", NAMES)
-def test_the_checks_of_a_gpu_hold(name):
-    done = executed(name, "cuda")
-
-    assert done.returncode == 0, done.stdout + done.stderr
+ON_CUDA = [
+    pytest.mark.cuda, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]  # fmt: skip
 
 
 @pytest.mark.slow
-@pytest.mark.nightly
+@pytest.mark.parametrize(
+    "device", [pytest.param("cuda", marks=ON_CUDA), pytest.param("cpu", marks=pytest.mark.nightly)]
+)
 @pytest.mark.parametrize("name", NAMES)
-def test_the_checks_themselves_can_be_executed_without_a_gpu(name):
-    done = executed(name, "cpu")
+def test_the_checks_of_a_gpu_hold_and_can_be_executed_without_one(name, device):
+    done = executed(name, device)
 
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -80,48 +78,29 @@ def test_the_list_is_rehearsed_over_pretended_devices(tmp_path, name):
     assert name in BEYOND or not gpu.has_failed(claims[name]), output
 
 
-def test_a_check_that_does_not_hold_is_counted(capsys, monkeypatch):
-    def broken():
-        yield "this holds", True
-        yield "this does not", False
-
-    monkeypatch.setattr(gpu, "ALL", {broken: 1})
-
-    with pytest.raises(SystemExit) as caught:
-        gpu.check("broken")
-
-    assert caught.value.code == 1
-    assert capsys.readouterr().out == "held: this holds\nDID NOT HOLD: this does not\n"
+def good():
+    yield "this holds", True
+    yield "this needs a GPU", None
 
 
-def test_what_only_a_gpu_can_show_is_not_counted_without_one(capsys, monkeypatch):
-    def careful():
-        yield gpu_checks.of_gpu("this needs a GPU", held=False)
-        yield "this does not", True
-
-    monkeypatch.setattr(gpu, "ALL", {careful: 1})
-    monkeypatch.setattr(gpu_checks, "GPU", False)
-
-    with pytest.raises(SystemExit) as caught:
-        gpu.check("careful")
-
-    assert caught.value.code == 0
-    assert capsys.readouterr().out == "not tried: this needs a GPU\nheld: this does not\n"
+def bad():
+    yield "this does not", False
+    raise ValueError("no\nand more")
 
 
-def test_a_check_that_breaks_off_did_not_hold(capsys, monkeypatch):
-    def breaking():
-        yield "this holds", True
-        raise ValueError("no\nand more")
+@pytest.mark.parametrize(
+    ("check", "code", "claims"),
+    [
+        (good, 0, ["held: this holds", "not tried: this needs a GPU"]),
+        (bad, 1, ["DID NOT HOLD: this does not", "DID NOT HOLD: it broke off by ValueError: no"]),
+    ],
+)
+def test_a_check_that_does_not_hold_or_breaks_off_is_counted(capsys, check, code, claims):
+    with mock.patch.dict(gpu.ALL, {check: 1}), pytest.raises(SystemExit) as caught:
+        gpu.check(check.__name__)
 
-    monkeypatch.setattr(gpu, "ALL", {breaking: 1})
-
-    with pytest.raises(SystemExit) as caught:
-        gpu.check("breaking")
-
-    assert caught.value.code == 1
-    lines = ["held: this holds", "DID NOT HOLD: it broke off by ValueError: no"]
-    assert capsys.readouterr().out.splitlines() == lines
+    assert caught.value.code == code
+    assert capsys.readouterr().out.splitlines() == claims
 
 
 @pytest.mark.skipif(torch.accelerator.is_available(), reason="needs a machine without an accelerator")
@@ -132,43 +111,75 @@ def test_checks_whose_device_is_missing_are_not_tried_and_say_so(capsys):
     assert capsys.readouterr().out.splitlines()[:2] == [f"{name:<10} {why}" for name in ("syncs", "ray")]
 
 
+ENDS = {
+    "images": ("import sys; print('held: a'); print('not tried: b'); sys.exit(3)",
+               ["held: a", "not tried: b", "DID NOT HOLD: it ended with exit code 3"]),
+    "ray": ("import os; print('DID NOT HOLD: d', flush=True); os.abort()",
+            ["DID NOT HOLD: d", "DID NOT HOLD: it ended with exit code -6"]),
+    "faults": ("import sys; print('DID NOT HOLD: e', flush=True); sys.exit(1)", ["DID NOT HOLD: e"]),
+    "clocks": ("print('== other'); print('noise'); print('held: c')", ["held: c"]),
+}  # fmt: skip
+
+
 @pytest.fixture
-def ended(monkeypatch):
-    """Let checks end at once, with these claims."""
-    ended = {
-        "images": ["held: one", "held: two", "not tried: three"], "ray": ["held: one", "DID NOT HOLD: two"],
-        "clocks": ["held: one"],
-    }  # fmt: skip
-    monkeypatch.setattr(gpu, "execute", lambda name, *_: ended[name])
-    return ended
+def processes():
+    """Let each check be this code."""
+    popen, codes = subprocess.Popen, {name: code for name, (code, _) in ENDS.items()}
+
+    def begin(command, **options):
+        name = command[-1].split("'")[1]
+        return popen([*command[:2], codes[name]], **options)
+
+    with mock.patch.object(subprocess, "Popen", begin):
+        yield codes
 
 
-def test_the_end_says_of_each_check_what_held_and_what_did_not(capsys, ended, tmp_path):
+@pytest.mark.usefixtures("processes")
+def test_what_a_check_claims_is_in_the_file_however_it_ends_and_the_end_counts_it(capsys, tmp_path):
     file = tmp_path / "gpu.txt"
 
-    assert gpu.main(["images", "ray", "clocks", "--device", "cpu", "--results", str(file)]) == 1
+    assert gpu.main([*ENDS, "--device", "cpu", "--results", str(file)]) == 3
 
-    assert capsys.readouterr().out.splitlines() == [
-        "images     2 held, 1 not tried, 0 s",
-        "             not tried: three",
-        "ray        1 held, 1 DID NOT HOLD, 0 s",
-        "             DID NOT HOLD: two",
-        "clocks     1 held, 0 s",
-        "",
-        "all        4 held, 1 not tried, 1 DID NOT HOLD: ray",
-        f"all output is in {file}",
-    ]
+    assert gpu.claims(file) == {name: lines for name, (_, lines) in ENDS.items()}
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[:3] == [
+        "images     1 held, 1 not tried, 1 DID NOT HOLD, 0 s", "             not tried: b",
+        "             DID NOT HOLD: it ended with exit code 3",
+    ]  # fmt: skip
+    assert printed[-2:] == [
+        "all        2 held, 1 not tried, 4 DID NOT HOLD: images, ray, faults", f"all output is in {file}",
+    ]  # fmt: skip
 
 
-def test_a_call_ends_in_time_and_says_how_to_go_on(capsys, ended, monkeypatch, tmp_path):
-    monkeypatch.setattr(gpu, "CALL_S", 30)  # of which images take 10
+def test_a_check_that_takes_too_long_ends_with_what_it_has_started(processes, tmp_path):
+    file = tmp_path / "gpu.txt"
+    processes["images"] = (
+        "import subprocess, time; print(subprocess.Popen(['sleep', '600']).pid, flush=True); time.sleep(60)"
+    )
 
-    gpu.main(["images", "ray", "clocks", "--device", "cpu", "--results", str(tmp_path / "gpu.txt")])
+    assert gpu.execute("images", "cpu", file, limit_s=1) == ["DID NOT HOLD: it did not end within 1 s"]
 
-    last = capsys.readouterr().out.splitlines()[-1]
-    assert last == (
-        "no time was left; go on by: python -m benchmarks gpu --device cpu "
-        f"--results {tmp_path}/gpu.txt ray clocks"
+    pid = next(int(line) for line in file.read_text().splitlines() if line.isdigit())
+    until = time.monotonic() + 30
+    while not is_ended(pid):
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def is_ended(pid):
+    with contextlib.suppress(FileNotFoundError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    return True
+
+
+@pytest.mark.usefixtures("processes")
+def test_a_call_ends_in_time_and_says_how_to_go_on(capsys, tmp_path):
+    file = tmp_path / "gpu.txt"
+    with mock.patch.object(gpu, "CALL_S", 30):  # of which images take 10
+        gpu.main(["images", "ray", "clocks", "--device", "cpu", "--results", str(file)])
+
+    assert capsys.readouterr().out.endswith(
+        f"go on by: python -m benchmarks gpu --device cpu --results {file} ray clocks\n"
     )
 
 
@@ -180,55 +191,6 @@ def test_the_list_has_every_check_with_its_seconds_and_each_fits_into_a_call(cap
         [check.__name__, str(seconds)] for check, seconds in gpu.ALL.items()
     ]
     assert max(gpu.ALL.values()) < gpu.CALL_S < 9 * 60
-
-
-ENDS = {
-    "import sys; print('held: a'); sys.exit(3)": ["held: a", "DID NOT HOLD: it ended with exit code 3"],
-    "import time; print('held: b', flush=True); time.sleep(60)": [
-        "held: b", "DID NOT HOLD: it did not end within 1 s",
-    ],
-    "import os; print('DID NOT HOLD: d', flush=True); os.abort()": [
-        "DID NOT HOLD: d", "DID NOT HOLD: it ended with exit code -6",
-    ],
-    "import sys; print('DID NOT HOLD: e', flush=True); sys.exit(1)": ["DID NOT HOLD: e"],
-    "print('== other'); print('noise'); print('held: c')": ["held: c"],
-}  # fmt: skip
-
-
-@pytest.mark.slow(everywhere=True)
-@pytest.mark.parametrize(("code", "lines"), ENDS.items())
-def test_what_a_check_claims_is_in_the_file_however_it_ends(monkeypatch, tmp_path, code, lines):
-    popen, file = subprocess.Popen, tmp_path / "gpu.txt"
-    monkeypatch.setattr(subprocess, "Popen", lambda command, **options: popen([*command[:2], code], **options))
-
-    for name in ("images", "ray"):
-        assert gpu.execute(name, "cpu", file, limit_s=1 if "sleep" in code else 60) == lines
-
-    assert gpu.claims(file) == {"images": lines, "ray": lines}
-
-
-def test_what_a_check_started_ends_with_it(monkeypatch, tmp_path):
-    popen, file = subprocess.Popen, tmp_path / "gpu.txt"
-    code = "import subprocess; print(subprocess.Popen(['sleep', '600']).pid)"
-    monkeypatch.setattr(subprocess, "Popen", lambda command, **options: popen([*command[:2], code], **options))
-
-    gpu.execute("images", "cpu", file, limit_s=60)
-
-    pid = int(file.read_text().split()[-1])
-    wait_until(lambda: is_ended(pid))
-
-
-def is_ended(pid):
-    with contextlib.suppress(FileNotFoundError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    return True
-
-
-def wait_until(condition, seconds=30):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 def test_a_check_that_is_unknown_is_refused_with_those_there_are(capsys):

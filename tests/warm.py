@@ -6,18 +6,23 @@ is executed in its folder, as the main module; what it prints is in files beside
 """
 
 import atexit
+import itertools
 import json
 import os
 import signal
 import subprocess
 import sys
 import threading
+import traceback
+import warnings
 from collections.abc import Mapping
+from multiprocessing import resource_tracker, util
 from pathlib import Path
 from types import CodeType, ModuleType
-from typing import Self
+from typing import Any, Self
 
 LONGEST_S = 180
+FILTERS = list(warnings.filters)
 HOME = str(Path(__file__).parents[1])
 ENVIRONMENT = {
     **os.environ, "PYTHONPATH": HOME,
@@ -41,9 +46,11 @@ class Warm:
         with self._process:
             """Wait for it, and close its pipes."""
 
-    def execute(self, program: Path) -> subprocess.CompletedProcess[str]:
+    def execute(
+        self, program: Path, *arguments: str, forks_lanes: bool = False
+    ) -> subprocess.CompletedProcess[str]:
         """Execute a program; return its exit code and what it printed."""
-        self.begin(program)
+        self.begin(program, *arguments, forks_lanes=forks_lanes)
         code = self.wait()
         output, errors = (program.with_suffix(suffix).read_text() for suffix in (".out", ".err"))
         return subprocess.CompletedProcess(program, code, output, errors)
@@ -54,6 +61,7 @@ class Warm:
         *arguments: str,
         terminal: int | None = None,
         environment: Mapping[str, str | None] | None = None,
+        forks_lanes: bool = False,
     ) -> int:
         """Begin to execute a program, in a terminal if one is given; return the number of its process.
 
@@ -62,11 +70,12 @@ class Warm:
             arguments: Its arguments.
             terminal: What the program sees of a pseudo-terminal; it can be closed here afterwards.
             environment: Variables to set or, if None, to remove.
+            forks_lanes: Whether its lanes have torch already too.
         """
         assert self._process.stdin
         name = None if terminal is None else os.ttyname(terminal)
         order = {"program": str(program), "arguments": arguments, "environment": dict(environment or {})}
-        self._process.stdin.write(f"{json.dumps({**order, 'terminal': name})}\n")
+        self._process.stdin.write(f"{json.dumps({**order, 'terminal': name, 'forks_lanes': forks_lanes})}\n")
         return self.wait()
 
     def wait(self) -> int:
@@ -108,7 +117,12 @@ def files(program: Path) -> list[int]:
 
 
 def execute(
-    descriptors: list[int], program: str, arguments: list[str], environment: dict[str, str | None]
+    descriptors: list[int],
+    program: str,
+    arguments: list[str],
+    environment: dict[str, str | None],
+    *,
+    forks_lanes: bool,
 ) -> None:
     """Execute a program in this process, with its standard input, output and errors."""
     path = Path(program)
@@ -130,6 +144,8 @@ def execute(
     for name, value in environment.items():
         os.environ.pop(name, None)
         os.environ |= {name: value} if value is not None else {}
+    if forks_lanes:
+        fork_fork_servers()
     sys.argv, sys.path[0] = [path.name, *arguments], str(path.parent)
     module = sys.modules["__main__"] = ModuleType("__main__")
     module.__file__ = program
@@ -147,6 +163,44 @@ def code_of(program: CodeType, module: ModuleType) -> int:
         sys.excepthook(type(error), error, error.__traceback__)
         return 1
     return 0
+
+
+def fork_fork_servers() -> None:
+    """Let the process that lanes are forked from be forked from this one: it has torch, which takes seconds."""
+    process: Any = util
+    start = process.spawnv_passfds
+
+    def fork(path: Any, args: list[Any], descriptors: list[int]) -> int:
+        program = str(args[-1])
+        if "forkserver" not in program:
+            return int(start(path, args, descriptors))
+        pid = os.fork()
+        if not pid:
+            _become(program, descriptors)
+        return pid
+
+    process.spawnv_passfds = fork
+
+
+def _become(program: str, descriptors: list[int]) -> None:
+    """Execute a program as a new process would: without the files, the signals and the filters of this one."""
+    sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
+    try:
+        kept = [2, *sorted(descriptors), os.sysconf("SC_OPEN_MAX")]
+        for before, after in itertools.pairwise(kept):
+            if before + 1 < after:
+                os.closerange(before + 1, after)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_DFL)
+        warnings.filters[:] = FILTERS  # type: ignore[index]
+        vars(resource_tracker)["_resource_tracker"] = resource_tracker.ResourceTracker()
+        exec(program, {})  # noqa: S102 - as Python would
+    except SystemExit:
+        os._exit(0)
+    except BaseException:  # noqa: BLE001 - as Python would
+        traceback.print_exc()
+    finally:
+        os._exit(1)
 
 
 def end(code: int) -> None:

@@ -1,5 +1,6 @@
 """What every executor promises; a new one is a further `param` of the fixture."""
 
+import itertools
 import os
 import resource
 import subprocess
@@ -17,7 +18,6 @@ from runmanager import (
     GridError,
     InlineExecutor,
     LanesExecutor,
-    Listener,
     Outcome,
     RayExecutor,
     RunBuilder,
@@ -77,28 +77,6 @@ def work(run, report):
     return Outcome(Status.FAILED, "no", 1) if run.lr == 0.2 else Outcome(Status.COMPLETED, "", 2)
 
 
-def interrupted_work(run, report):
-    if run.lr == 0.2:
-        raise KeyboardInterrupt
-    return work(run, report)
-
-
-def full_disk_work(run, report):
-    if run.lr == 0.2:
-        raise StorageError(28, "No space left on device", "attempt-1.jsonl")
-    return work(run, report)
-
-
-class LostError(Exception):
-    """An error of the user's own type."""
-
-
-def lost_work(run, report):
-    if run.lr == 0.2:
-        raise LostError("map")
-    return work(run, report)
-
-
 def train(run, manager):
     with manager.run(run):
         for _ in manager.epochs(2):
@@ -117,98 +95,87 @@ def execute(executor, runs, work, watch=None):
     return executor.execute(deque(runs), work, watch or Watcher())
 
 
-def test_each_run_gets_its_one_outcome(executor):
-    outcomes = list(execute(executor, RUNS, work))
+def test_each_run_is_reported_from_its_start_to_its_one_outcome_and_executed_again_if_it_is_added(executor):
+    watch, due, outcomes = Watcher(), deque(RUNS), []
 
-    expected = [(run, work(run, lambda _: None)) for run in RUNS]
-    assert sorted(outcomes, key=lambda pair: pair[0]) == expected
+    for run, outcome in executor.execute(due, work, watch):
+        watch.seen.append((run, "end"))
+        if outcome.status is Status.FAILED and (run, outcome) not in outcomes:
+            due.append(run)
+        outcomes.append((run, outcome))
+
+    attempts = [*RUNS, RUNS[1]]
+    assert sorted(outcomes) == sorted((run, work(run, lambda *_: None)) for run in attempts)
+    for run in RUNS:
+        epochs = [(run, epoch, run.lr) for epoch in ((1,) if run.lr == 0.2 else (1, 2))]
+        attempt = [(run, "start"), *epochs, (run, "end")]
+        assert [event for event in watch.seen if event[0] == run] == attempt * attempts.count(run)
+    assert list(execute(executor, [], work)) == []
 
 
-def test_values_may_be_of_classes_that_another_process_cannot_import(executor):
+def test_values_may_be_of_classes_that_no_other_process_can_import_and_it_says_whether_there_is_one(executor):
     @dataclass
     class Block:
         width: int
 
-    blocks = [Block(3), Block]  # as of a script
-
     def block_work(run, _report):
         is_its_own = run.block is Block or isinstance(run.block, Block)
-        return Outcome(Status.COMPLETED, str(is_its_own), getattr(run.block, "width", 0))
+        return Outcome(Status.COMPLETED, f"{is_its_own} {getattr(run.block, 'width', 0)}", os.getpid())
 
-    runs = RunBuilder.get_runs({"block": blocks})
+    runs = RunBuilder.get_runs({"block": [Block(3), Block]})  # as of a script
     outcomes = [outcome for _, outcome in execute(executor, runs, block_work)]
 
-    assert sorted((outcome.epochs, outcome.error) for outcome in outcomes) == [(0, "True"), (3, "True")]
-
-
-def pid_work(_run, _report):
-    return Outcome(Status.COMPLETED, "", os.getpid())
-
-
-def test_it_says_whether_runs_are_executed_in_this_process(executor):
-    pids = {outcome.epochs for _, outcome in execute(executor, RUNS, pid_work)}
-
-    assert executor.is_in_process is (os.getpid() in pids)
-
-
-def test_a_run_that_is_added_on_its_outcome_is_executed_again(executor):
-    due = deque(RUNS)
-    executed: list[float] = []
-
-    for run, outcome in executor.execute(due, work, Watcher()):
-        if outcome.status is Status.FAILED and run.lr not in executed:
-            due.append(run)
-        executed.append(run.lr)
-
-    assert sorted(executed) == [0.1, 0.2, 0.2, 0.3]
-
-
-def test_no_runs_give_no_outcomes(executor):
-    assert list(execute(executor, [], work)) == []
-
-
-def test_each_run_is_reported_from_its_start_to_its_outcome(executor):
-    watch = Watcher()
-
-    for run, _ in execute(executor, RUNS, work, watch):
-        watch.seen.append((run, "end"))
-
-    for run in RUNS:
-        epochs = [(run, epoch, run.lr) for epoch in ((1,) if run.lr == 0.2 else (1, 2))]
-        assert [event for event in watch.seen if event[0] == run] == [(run, "start"), *epochs, (run, "end")]
-
-
-@pytest.mark.parametrize(
-    ("ending", "error"),
-    [(interrupted_work, KeyboardInterrupt), (full_disk_work, OSError), (lost_work, LostError)],
-)
-def test_what_leaves_work_as_an_exception_passes_through(executor, ending, error):
-    outcomes = []
-
-    def gather():
-        for run, _ in execute(executor, RUNS, ending):
-            outcomes.append(run)
-
-    with pytest.raises(error):
-        gather()
-
-    assert RUNS[1] not in outcomes
+    assert sorted(outcome.error for outcome in outcomes) == ["True 0", "True 3"]
+    assert {outcome.epochs == os.getpid() for outcome in outcomes} == {executor.is_in_process}
 
 
 class TwoPartsError(Exception):
-    """An error that can be written, but not be read again."""
+    """An error of the user's own, that can be written, but not be read again."""
 
     def __init__(self, first, second):
         super().__init__(f"{first} and {second}")
 
 
-@pytest.mark.parametrize("of_lock", [False, True])
-def test_an_exception_that_no_process_can_send_or_read_passes_through_as_its_text(executor, of_lock):
-    def odd_work(_run, _report):
-        raise RuntimeError(threading.Lock()) if of_lock else TwoPartsError("this", "that")
+def locked_error():
+    return RuntimeError(threading.Lock())
 
-    with pytest.raises((RuntimeError, TwoPartsError), match="_thread.lock" if of_lock else "this and that"):
-        list(execute(executor, RUNS, odd_work))
+
+ERRORS = {
+    "interrupted": (KeyboardInterrupt, ""),
+    "full": (partial(StorageError, 28, "No space left on device", "attempt-1.jsonl"), "attempt-1.jsonl"),
+    "unreadable": (partial(TwoPartsError, "this", "that"), "this and that"),
+    "unsendable": (locked_error, "_thread.lock"),
+}
+
+
+ON_RAY = [
+    pytest.param("ray", error, marks=[pytest.mark.slow, *[pytest.mark.nightly] * (error != "unreadable")])
+    for error in ERRORS
+]  # each in new processes
+
+
+@pytest.mark.parametrize(
+    ("executor", "error"), [*itertools.product(["inline", "lanes"], ERRORS), *ON_RAY], indirect=["executor"]
+)
+def test_what_leaves_work_as_an_exception_passes_through(executor, error):
+    make, words = ERRORS[error]
+
+    def odd_work(run, report):
+        if run.lr == 0.2:
+            raise make()
+        return work(run, report)
+
+    outcomes = []
+
+    def gather():
+        for run, _ in execute(executor, RUNS, odd_work):
+            outcomes.append(run)
+
+    with pytest.raises((KeyboardInterrupt, OSError, TwoPartsError, RuntimeError)) as caught:
+        gather()
+
+    assert words in str(caught.value)
+    assert RUNS[1] not in outcomes
 
 
 def test_nothing_is_started_after_the_iterator_is_closed(executor):
@@ -221,50 +188,25 @@ def test_nothing_is_started_after_the_iterator_is_closed(executor):
     assert sum(event[1:] == ("start",) for event in watch.seen) < 50
 
 
-class Judge(Listener):
-    """Stops one run after its second epoch."""
-
-    may_stop = True
-
-    def epoch_ended(self, record, network):
-        return "behind" if (self.run.lr, record.epoch) == (0.2, 2) else ""
+def grid(executor, folder, train, **options):
+    quiet = {"experiment": "exp", "tensorboard": False, "display": False}
+    return run_grid(PARAMS, train, root=folder, executor=executor, **quiet, **options)
 
 
-@pytest.mark.slow
-def test_a_run_that_a_listener_stops_ends_after_that_epoch(executor, tmp_path):
-    def train_longer(run, manager):
-        with manager.run(run):
-            for _ in manager.epochs(3):
-                manager.track_loss(run.lr, 1)
-
-    outcome = run_grid(
-        PARAMS, train_longer, experiment="exp", root=tmp_path, executor=executor, listeners=[Judge()],
-        tensorboard=False, display=False,
-    )  # fmt: skip
-
-    ended = [("completed", 3), ("pruned", 2), ("completed", 3)]
-    assert list(zip(outcome.runs["status"], outcome.runs["epochs"], strict=True)) == ended
-    assert "behind" in outcome.runs["error"][1]
+def ended(outcome):
+    return list(zip(outcome.runs["status"], outcome.runs["epochs"], strict=True))
 
 
 @pytest.mark.slow
 def test_runs_are_stopped_asynchronously_and_continued_by_a_grid_that_stops_none(executor, tmp_path):
-    def grid(prune):
-        return run_grid(
-            PARAMS, train_on,
-            experiment="exp", root=tmp_path, executor=executor, prune=prune, tensorboard=False, display=False,
-        )  # fmt: skip
+    pruned = grid(executor, tmp_path, train_on, prune=SuccessiveHalving("loss"))
+    whole = grid(executor, tmp_path, train_on)
 
-    rule = SuccessiveHalving("loss")
-    outcomes = [grid(rule), grid(rule), grid(None)]
-
-    ended = [list(zip(outcome.runs["status"], outcome.runs["epochs"], strict=True)) for outcome in outcomes]
-    assert ended[0][0] == ("completed", 2)  # no run is ever ahead of it
-    assert set(ended[0][1:]) <= {("completed", 2), ("pruned", 1)}
-    assert ended[0][2] == ("pruned", 1) or jobs_at_once(executor) > 1  # with one lane, it comes last
-    assert ended[1] == ended[0]
-    assert ended[2] == [("completed", 2)] * 3
-    assert outcomes[2].results["epoch"].tolist() == [1, 2] * 3
+    assert ended(pruned)[0] == ("completed", 2)  # no run is ever ahead of it
+    assert set(ended(pruned)[1:]) <= {("completed", 2), ("pruned", 1)}
+    assert ended(pruned)[2] == ("pruned", 1) or jobs_at_once(executor) > 1  # with one lane, it comes last
+    assert ended(whole) == [("completed", 2)] * 3
+    assert whole.results["epoch"].tolist() == [1, 2] * 3
 
 
 def jobs_at_once(executor):
@@ -272,23 +214,17 @@ def jobs_at_once(executor):
 
 
 @pytest.mark.slow(everywhere=True)
-@pytest.mark.usefixtures("usual_threads")
-def test_a_grid_gives_the_same_table_as_inline(executor, tmp_path):
-    tables = []
-    for folder, one in (("inline", InlineExecutor()), ("other", executor)):
-        outcome = run_grid(
-            PARAMS, train, experiment="exp",
-            root=tmp_path / folder, executor=one,
-            tensorboard=False, display=False,
-        )  # fmt: skip
-        timing = ["epoch duration", "run duration", "jobs", "cold start", "peak memory", "folder"]
-        tables.append(
-            [table.drop(columns=timing, errors="ignore") for table in (outcome.runs, outcome.results)]
-        )
+@pytest.mark.usefixtures("usual_threads", "local_ray")
+def test_a_grid_gives_the_same_tables_by_every_executor(tmp_path):
+    timing = ["epoch duration", "run duration", "jobs", "cold start", "peak memory", "folder"]
+    outcomes = [grid(name, tmp_path / name, train) for name in EXECUTORS]
 
-    assert tables[0][0].equals(tables[1][0])
-    assert tables[0][1].equals(tables[1][1])
-    assert tables[1][0]["status"].tolist() == ["completed", "failed", "completed"]
+    for outcome in outcomes[1:]:
+        for table, expected in ((outcome.runs, outcomes[0].runs), (outcome.results, outcomes[0].results)):
+            assert table.drop(columns=timing, errors="ignore").equals(
+                expected.drop(columns=timing, errors="ignore")
+            )
+    assert outcomes[0].runs["status"].tolist() == ["completed", "failed", "completed"]
 
 
 def test_what_cannot_be_sent_to_workers_is_refused_before_it_starts_and_named(tmp_path):
@@ -325,9 +261,20 @@ for run in RunBuilder.get_runs({"lr": [1, 2]}):
 """
 
 
+ALL_CLOSED = "<&- >&- 2>&-"
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [*EXECUTORS, ""])
-@pytest.mark.parametrize("closed", ["<&- >&- 2>&-", "2>&-"])
+@pytest.mark.parametrize(
+    ("name", "closed"),
+    [
+        ("", ALL_CLOSED),
+        ("lanes", "2>&-"),
+        *(pytest.param(*given, marks=pytest.mark.nightly) for given in (
+            ("", "2>&-"), ("inline", ALL_CLOSED), ("lanes", ALL_CLOSED), ("ray", ALL_CLOSED),
+        )),
+    ],
+)  # fmt: skip
 def test_closed_standard_streams_as_in_a_service_are_the_null_device(tmp_path, name, closed):
     script = tmp_path / "prog.py"
     script.write_text(SERVICE)
@@ -342,6 +289,9 @@ def test_closed_standard_streams_as_in_a_service_are_the_null_device(tmp_path, n
     assert [path for path in files if b"words of a library" in path.read_bytes()] == []
 
 
+LEAKED: list[int] = []
+
+
 def leaking_work(run, _report):
     """Leave descriptors open in the first run, which completes, and in the second, which fails."""
     if run.lr < 0.3:
@@ -354,9 +304,6 @@ def leaking_work(run, _report):
     return Outcome(Status.COMPLETED, "", len(list(Path("/dev/fd").iterdir())))
 
 
-LEAKED: list[int] = []
-
-
 def test_descriptors_that_a_run_leaks_are_closed_before_the_next_run_of_its_lane():
     (_, first), (_, second), (_, third) = execute(LanesExecutor(), RUNS, leaking_work)
 
@@ -365,13 +312,12 @@ def test_descriptors_that_a_run_leaks_are_closed_before_the_next_run_of_its_lane
     assert third.epochs < 90
 
 
-def faulty_work(run, _report, status=Status.FAILED):
+def faulty_work(run, _report):
     before, vars(sys)["left_behind"] = getattr(sys, "left_behind", 0), run.lr
-    return Outcome(status if run.lr == 0.2 else Status.COMPLETED, str(before))
+    return Outcome({0.2: Status.FAILED, 0.3: Status.OUT_OF_MEMORY}.get(run.lr, Status.COMPLETED), str(before))
 
 
-@pytest.mark.parametrize("status", [Status.FAILED, Status.OUT_OF_MEMORY])
-def test_a_lane_is_replaced_after_a_fault_of_a_run(status):
-    outcomes = execute(LanesExecutor(), RUNS, partial(faulty_work, status=status))
+def test_a_lane_is_replaced_after_a_fault_of_a_run():
+    outcomes = execute(LanesExecutor(), RunBuilder.get_runs({"lr": [0.1, 0.2, 0.3, 0.4]}), faulty_work)
 
-    assert [outcome.error for _, outcome in outcomes] == ["0", "0.1", "0"]
+    assert [outcome.error for _, outcome in outcomes] == ["0", "0.1", "0", "0"]

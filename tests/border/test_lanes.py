@@ -2,7 +2,6 @@
 
 import os
 import signal
-import subprocess
 import sys
 import textwrap
 import time
@@ -17,6 +16,7 @@ from torch import nn
 from runmanager import EpochRecord, LanesExecutor, Outcome, RunBuilder, Status, load_runs, run_grid
 from tests.border.test_executors import Watcher
 from tests.locations import line_with
+from tests.nightly import of_night
 
 HOME = Path(__file__).parents[2]
 FAULTS = ("memory", "segfault", "exit", "hang", "raise", "nan", "nowhere")
@@ -30,14 +30,11 @@ def execute(work, num_runs=1, watch=None, **options):
     return [outcome for _, outcome in LanesExecutor(**options).execute(runs, work, watch or Watcher())]
 
 
-def run_script(tmp_path, script, *arguments):
+def run_script(warm, tmp_path, script, *arguments, forks_lanes=True):
     """Execute a program as a user does; return the last line that it printed."""
     path = tmp_path / "script.py"
     path.write_text(textwrap.dedent(script))
-    done = subprocess.run(
-        [sys.executable, path, tmp_path / "runs", *arguments], cwd=HOME, capture_output=True, text=True,
-        check=False, timeout=180, env={**os.environ, "PYTHONPATH": str(HOME)},
-    )  # fmt: skip
+    done = warm.execute(path, str(tmp_path / "runs"), *arguments, forks_lanes=forks_lanes)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
     return done.stdout.splitlines()[-1]
 
@@ -183,39 +180,35 @@ def test_news_keep_a_run_from_counting_as_hung_however_long_the_parent_was_busy(
 
 
 STOPPED = """
-    import os, sys, time
+    import os, time
     from pathlib import Path
     from runmanager import LanesExecutor, run_grid
 
     def train(run, manager):
-        Path(sys.argv[0] + ".lane").write_text(str(os.getpid()))
+        Path("lane").write_text(str(os.getpid()))
         with manager.run(run):
             for _ in manager.epochs(30):
                 time.sleep(0.1)
                 manager.track_loss(1.0, 1)
 
-    outcome = run_grid({"lr": [1]}, train, experiment="e", root=sys.argv[1], executor=LanesExecutor(timeout=4))
+    outcome = run_grid({"lr": [1]}, train, experiment="e", executor=LanesExecutor(timeout=4))
     print(outcome.runs["status"].tolist())
 """
 
 
 @pytest.mark.slow
-def test_processes_that_were_all_stopped_and_continue_do_not_count_as_hung(tmp_path):
+def test_processes_that_were_all_stopped_and_continue_do_not_count_as_hung(warm, tmp_path):
     script = tmp_path / "script.py"
-    script.write_text(textwrap.dedent(STOPPED).replace("sys.argv[0]", repr(str(script))))
-    with subprocess.Popen(
-        [sys.executable, script, tmp_path / "runs"], cwd=HOME, stdout=subprocess.PIPE, text=True
-    ) as parent:
-        pids = [parent.pid, int(awaited(tmp_path / "script.py.lane"))]
-        time.sleep(1)
-        for number in (signal.SIGSTOP, signal.SIGCONT):
-            for pid in pids:
-                os.kill(pid, number)
-            time.sleep(7 if number == signal.SIGSTOP else 0)
-        assert parent.stdout
-        shown = parent.stdout.read()
+    script.write_text(textwrap.dedent(STOPPED))
+    pids = [warm.begin(script, forks_lanes=True), int(awaited(tmp_path / "lane"))]
+    time.sleep(1)
+    for number in (signal.SIGSTOP, signal.SIGCONT):
+        for pid in pids:
+            os.kill(pid, number)
+        time.sleep(7 if number == signal.SIGSTOP else 0)
 
-    assert shown.splitlines()[-1] == "['completed']"
+    assert warm.wait() == 0
+    assert script.with_suffix(".out").read_text().splitlines()[-1] == "['completed']"
 
 
 # recorded on an H100 with torch 2.11: a batch in pinned memory is freed after a kernel has failed
@@ -315,8 +308,8 @@ def test_runs_are_the_same_to_the_bit_when_they_go_on_or_begin_in_fewer_lanes(tm
     undisturbed = waves(tmp_path, "undisturbed")
     waves(tmp_path, "grown", lrs=(1, 2))
     grown = waves(tmp_path, "grown")
-    ways: list[dict[str, Any]] = [{"jobs": 1}, {"jobs": 1, "executor": "inline"}]
-    for number, how in enumerate(ways):
+    ways: list[dict[str, Any]] = [{"jobs": 1, "executor": "inline"}, {"jobs": 1}]
+    for number, how in enumerate(ways[: of_night(2, by_day=1)]):
         marker = str(tmp_path / f"marker{number}")
         killed = waves(tmp_path, f"killed{number}", marker=marker)
         continued = waves(tmp_path, f"killed{number}", marker=marker, **how)
@@ -412,10 +405,10 @@ OF_THE_MAIN_MODULE = """
 
 @pytest.mark.slow
 @pytest.mark.parametrize("platform", ["", "darwin"], ids=["", "spawned"])
-def test_functions_and_caches_of_a_script_without_a_main_guard_reach_lanes(tmp_path, platform):
+def test_functions_and_caches_of_a_script_without_a_main_guard_reach_lanes(warm, tmp_path, platform):
     values = [23416728348467685.0, 2.0, 1.0]
 
-    printed = run_script(tmp_path, OF_THE_MAIN_MODULE, platform)
+    printed = run_script(warm, tmp_path, OF_THE_MAIN_MODULE, platform)
 
     assert printed == str([2, 2]) + " " + str([[6.0, *values], [12.0, *values]])
 
@@ -467,8 +460,10 @@ WITH_A_LOADER = """
         pytest.param("spawn", "lanes", marks=pytest.mark.nightly),
     ],
 )
-def test_the_workers_of_a_loader_get_a_data_set_of_the_script_however_they_begin(tmp_path, method, executor):
-    printed = run_script(tmp_path, WITH_A_LOADER, method, executor)
+def test_the_workers_of_a_loader_get_a_data_set_of_the_script_however_they_begin(
+    warm, tmp_path, method, executor
+):
+    printed = run_script(warm, tmp_path, WITH_A_LOADER, method, executor, forks_lanes=not method)
 
     assert printed == "[['completed', 3.0, '']]"
 
@@ -518,18 +513,18 @@ LEAVING_NO_TRACE = """
 
 @pytest.mark.skipif(not IS_FORKED, reason="another way to start processes")
 @pytest.mark.slow
-def test_grids_in_lanes_leave_no_trace_in_the_process_and_its_other_threads(tmp_path):
-    assert run_script(tmp_path, LEAVING_NO_TRACE) == "[0, 0] [] True -15"
+def test_grids_in_lanes_leave_no_trace_in_the_process_and_its_other_threads(warm, tmp_path):
+    assert run_script(warm, tmp_path, LEAVING_NO_TRACE) == "[0, 0] [] True -15"
 
 
 WITH_SLOW_WORKERS = """
-import os, sys, time
+import os, time
 from pathlib import Path
 from torch.utils.data import DataLoader
 from runmanager import run_grid
 
 def write_pid(name):
-    Path(sys.argv[1], f"{name}").write_text(str(os.getpid()))
+    Path(f"{name}").write_text(str(os.getpid()))
 
 def write_pid_and_be_slow(number):
     write_pid(number)
@@ -539,18 +534,20 @@ def train(run, manager):
     write_pid("lane")
     list(DataLoader(range(4), num_workers=1, worker_init_fn=write_pid_and_be_slow))
 
-run_grid({"lr": [1]}, train, experiment="exp", root=sys.argv[1], display=False)
+os.setpgid(0, 0)  # as a shell does
+run_grid({"lr": [1]}, train, experiment="exp", display=False)
 """
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kills_group", [True, False])  # as kill %1 does
-def test_a_lane_dies_with_its_parent_and_so_do_new_processes_of_its_loaders(tmp_path, kills_group):
-    arguments = [sys.executable, "-c", WITH_SLOW_WORKERS, str(tmp_path)]
-    with subprocess.Popen(arguments, cwd=HOME, start_new_session=True) as parent:
-        pids = [int(awaited(tmp_path / name)) for name in ("0", "lane")]
-        os.killpg(parent.pid, signal.SIGKILL) if kills_group else parent.kill()
+def test_a_lane_dies_with_its_parent_and_so_do_new_processes_of_its_loaders(warm, tmp_path, kills_group):
+    (tmp_path / "program.py").write_text(WITH_SLOW_WORKERS)
+    parent = warm.begin(tmp_path / "program.py", forks_lanes=True)
+    pids = [int(awaited(tmp_path / name)) for name in ("0", "lane")]
+    os.killpg(parent, signal.SIGKILL) if kills_group else os.kill(parent, signal.SIGKILL)
 
+    assert warm.wait() == -signal.SIGKILL
     until = time.monotonic() + 30
     while any(Path(f"/proc/{pid}").exists() for pid in pids):
         assert time.monotonic() < until

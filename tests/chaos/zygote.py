@@ -3,7 +3,6 @@
 Orders come as lines of JSON, answers go back so; the processes report through the file system alone.
 """
 
-import itertools
 import json
 import os
 import select
@@ -12,7 +11,6 @@ import sys
 import time
 import traceback
 import warnings
-from multiprocessing import resource_tracker, util
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +24,9 @@ import runmanager
 from runmanager import ExperimentLockedError, StorageError
 from tests.border.disk import Disk, NthCall
 from tests.chaos import work
+from tests.warm import fork_fork_servers
 
 PATIENCE_S = 60.0
-FILTERS = list(warnings.filters)
 
 
 def main() -> None:
@@ -117,47 +115,11 @@ def _execute(
     if fault:
         Disk(Path(root), setattr).fault = NthCall(**fault)
     if is_warm:
-        _fork_fork_servers()
+        fork_fork_servers()
     if ready:
         Path(ready).touch()
     work.wait_for(start)
     return work.execute(root, how, params, jobs=jobs, retries=retries, tensorboard=tensorboard)
-
-
-def _fork_fork_servers() -> None:
-    """Let the process that lanes are forked from be forked from this one: it has torch, which takes seconds."""
-    process: Any = util
-    start = process.spawnv_passfds
-
-    def fork(path: Any, args: list[Any], descriptors: list[int]) -> int:
-        program = str(args[-1])
-        if "forkserver" not in program:
-            return int(start(path, args, descriptors))
-        pid = os.fork()
-        if not pid:
-            _become(program, descriptors)
-        return pid
-
-    process.spawnv_passfds = fork
-
-
-def _become(program: str, descriptors: list[int]) -> None:
-    """Execute a program as a new process would: without the files, the signals and the filters of this one."""
-    sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
-    try:
-        kept = [2, *sorted(descriptors), os.sysconf("SC_OPEN_MAX")]
-        for before, after in itertools.pairwise(kept):
-            if before + 1 < after:
-                os.closerange(before + 1, after)
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, signal.SIG_DFL)
-        warnings.filters[:] = FILTERS  # type: ignore[index]
-        vars(resource_tracker)["_resource_tracker"] = resource_tracker.ResourceTracker()
-        exec(program, {})  # noqa: S102 - as Python would
-    except BaseException:  # noqa: BLE001 - as Python would
-        traceback.print_exc()
-    finally:
-        os._exit(1)
 
 
 if __name__ == "__main__":
