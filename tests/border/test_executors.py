@@ -10,6 +10,7 @@ from collections import deque
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -140,7 +141,7 @@ def locked_error():
     return RuntimeError(threading.Lock())
 
 
-ERRORS = {
+ERRORS: dict[str, tuple[Any, str]] = {
     "interrupted": (KeyboardInterrupt, ""),
     "full": (partial(StorageError, 28, "No space left on device", "attempt-1.jsonl"), "attempt-1.jsonl"),
     "unreadable": (partial(TwoPartsError, "this", "that"), "this and that"),
@@ -189,7 +190,7 @@ def test_nothing_is_started_after_the_iterator_is_closed(executor):
 
 
 def grid(executor, folder, train, **options):
-    quiet = {"experiment": "exp", "tensorboard": False, "display": False}
+    quiet: dict[str, Any] = {"experiment": "exp", "tensorboard": False, "display": False}
     return run_grid(PARAMS, train, root=folder, executor=executor, **quiet, **options)
 
 

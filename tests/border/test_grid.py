@@ -239,6 +239,8 @@ REFUSED: list[tuple[Any, list[str]]] = [
     ({"device": ["cpu:3"]}, ["'cpu:3'", "'cpu'"]),
     ({"device": [torch.device("cpu", 3)]}, ["'cpu:3'", "'cpu'"]),
     ({"device": ["cuda:01"]}, ["'cuda:1'"]),
+    ({"device": ["MIG-6b1c1a6e-77"]}, ["write one of: cpu, cuda, mps, xpu"]),
+    ({"device": ["cuda:MIG-6b1c1a6e"]}, ["did you mean 'cuda'?"]),
     ({"device": ["abacus"]}, ["'abacus'", "cpu, cuda, mps, xpu"]),
     ({"device": [0]}, ["got 0", "'cuda:0'"]),
     ({(): [()]}, ["without names", "('a', 'b')"]),

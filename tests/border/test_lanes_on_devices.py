@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections import deque
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -214,16 +215,16 @@ class Jumping(Said):
             self.num_jumps += 1
 
 
-def hanging_around(run, report):
-    """Report until two processes have hung, or for a time."""
+def hanging_around(run, report, num_hanging=2):
+    """Report until so many processes have hung, or for a time."""
     assert accelerators._here
-    since = time.monotonic()
+    since, last = time.monotonic(), 0
     for epoch in range(1, 1000):
         if run.device != "cpu":
             break
         report(EpochRecord(epoch, {}))
         time.sleep(0.05)
-        if accelerators._here.machine.starts(1) < 2 and time.monotonic() < since + 60:
+        if accelerators._here.machine.starts(1) < num_hanging and time.monotonic() < since + 60:
             last = epoch
         elif epoch > last + 80:
             break
@@ -231,20 +232,11 @@ def hanging_around(run, report):
 
 
 @pytest.mark.slow
-def test_a_device_that_hangs_while_a_lane_binds_is_given_up(machine, monkeypatch):
-    machine.set(1, HANGS)
-
-    outcomes = execute(
-        machine, ["cuda:1", "cpu", "cuda:1"], hanging_around, Jumping(machine, monkeypatch), jobs=2
-    )  # fmt: skip
-
-    assert statuses(outcomes) == ["unavailable", "completed", "unavailable"]
-    assert outcomes[0].error == "cuda:1 stopped answering (no answer for 120 s)"
-
-
-@pytest.mark.slow
-def test_a_process_that_cannot_be_ended_does_not_hold_the_grid(machine, monkeypatch):
-    """It waits in the system for its device: signals do not reach it."""
+@pytest.mark.parametrize("is_reached", [True, False])
+def test_a_device_that_hangs_while_a_lane_binds_is_given_up_also_if_signals_do_not_end_it(
+    machine, monkeypatch, is_reached
+):
+    """A process that waits in the system for its device is not reached by signals."""
     machine.set(1, HANGS)
     stuck: set[int] = set()
 
@@ -258,16 +250,18 @@ def test_a_process_that_cannot_be_ended_does_not_hold_the_grid(machine, monkeypa
         return signal_to
 
     kill = os.kill
-    for name in ("kill", "killpg"):
+    for name in () if is_reached else ("kill", "killpg"):
         monkeypatch.setattr(os, name, reaching(getattr(os, name)))
-    outcomes = execute(machine, ["cuda:1", "cpu"], hanging_around, Jumping(machine, monkeypatch), jobs=2)
+    work = partial(hanging_around, num_hanging=2 if is_reached else 1)
+    outcomes = execute(machine, ["cuda:1", "cpu"], work, Jumping(machine, monkeypatch), jobs=2)
     for pid in stuck:
         with contextlib.suppress(ProcessLookupError):
             kill(pid, signal.SIGKILL)
 
     assert statuses(outcomes) == ["unavailable", "completed"]
-    assert "cannot be ended" in outcomes[0].error
-    assert stuck
+    words = "cuda:1 stopped answering (no answer for 120 s)" if is_reached else "cannot be ended"
+    assert words in outcomes[0].error
+    assert bool(stuck) is not is_reached
 
 
 def failing(run, report):

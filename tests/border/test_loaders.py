@@ -78,15 +78,6 @@ def test_the_order_is_new_every_epoch_and_follows_from_the_seed_as_in_torchs_loa
     assert orders(TensorLoader(DATA, 4, seed=6))[0] != first
 
 
-def test_worker_processes_give_the_same_batches():
-    alone, helped = (TensorLoader(DATA, 4, seed=5, num_workers=num) for num in (0, 1))
-
-    for _ in range(2):
-        for (images, labels), expected in zip(helped, alone, strict=True):
-            assert torch.equal(images, expected[0])
-            assert torch.equal(labels, expected[1])
-
-
 @pytest.mark.parametrize("num_workers", [0, 1])
 def test_iterating_uses_no_global_random_state(num_workers):
     expected = orders(TensorLoader(DATA, 4))

@@ -65,9 +65,12 @@ def complete(_run, _report):
 # Without a cluster
 
 
-def test_ray_is_not_imported_before_it_is_needed_and_named_with_its_extra_if_it_is_missing(monkeypatch):
+def test_ray_is_not_imported_before_it_is_needed_and_named_with_its_extra_if_it_is_missing(
+    monkeypatch, warm, tmp_path
+):
     script = "import sys; from runmanager import RayExecutor; RayExecutor(); print('ray' in sys.modules)"
-    shown = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    (tmp_path / "script.py").write_text(script)
+    shown = warm.execute(tmp_path / "script.py")
     monkeypatch.setitem(sys.modules, "ray", None)
 
     with pytest.raises(MissingExtraError, match=r"torch-runmanager\[ray\]"):
@@ -234,9 +237,7 @@ def test_runs_are_executed_side_by_side_in_processes_of_their_own_and_what_they_
     outcomes = execute(work, watch, jobs=2)
 
     assert {0, 1} == set(watch.lanes)
-    assert [outcome.error for outcome in outcomes.values()] == [
-        ""
-    ] * 3  # settings that a run changed end with it
+    assert {outcome.error for outcome in outcomes.values()} == {""}  # settings that a run changed end with it
     assert len({outcome.epochs for outcome in outcomes.values()}) == 3
     said = [str(event[0]) for event in watch.seen]
     for lr in (0.1, 0.2, 0.3):

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.nightly import of_night_but
+
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 PAGES = sorted((ROOT / "docs").glob("*.md"))
@@ -33,6 +35,7 @@ def blocks(page: Path, language: str, *, slow: bool = False) -> list[str]:
 
 
 PROGRAMS = [page for page in PAGES if blocks(page, "python", slow=True)]
+PROGRAMS_BY_DAY = [page for page in PROGRAMS if page.stem != "trainers"]  # whose tests say it by day
 
 
 def prose(page: Path) -> str:
@@ -45,14 +48,14 @@ def name_of(page: Path) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", PROGRAMS, ids=name_of)
+@pytest.mark.parametrize("page", of_night_but(PROGRAMS, PROGRAMS_BY_DAY), ids=name_of)
 def test_the_python_blocks_of_a_page_run_one_after_the_other(warm, page, tmp_path):
     content = blocks(page, "python", slow=True)
     program = tmp_path / "program.py"
     program.write_text("\n".join(content))
 
     if content == blocks(page, "python"):
-        done = warm.execute(program)
+        done = warm.execute(program, forks_lanes=True)
     else:
         command = [sys.executable, program]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
