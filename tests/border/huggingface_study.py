@@ -1,8 +1,6 @@
 """A tiny model of transformers, and what trains it: imported by tests, and executed by those that kill it."""
 
 import json
-import os
-import signal
 import sys
 from pathlib import Path
 
@@ -11,8 +9,8 @@ from torch import nn
 from transformers import PretrainedConfig, PreTrainedModel, Trainer, TrainerCallback
 from transformers.modeling_outputs import SequenceClassifierOutput
 
-from runmanager import run_grid
 from runmanager.trainers.huggingface import RunManagerCallback, checkpoint_path, training_arguments
+from tests.border.trainers import execute, kill
 
 NUM_EPOCHS = 4
 
@@ -75,17 +73,10 @@ def train(run, manager, *, stop=lambda _: None, callback=RunManagerCallback, cal
         (manager.folder / "log_history.json").write_text(json.dumps(trainer.state.log_history))
 
 
-def kill(step):
-    """Kill this process in the step that the environment names."""
-    if os.environ.get("KILLED_IN") == str(step):
-        os.kill(os.getpid(), signal.SIGKILL)
-
-
 def train_until_killed(run, manager):
     train(run, manager, stop=kill)
 
 
 if __name__ == "__main__":
-    grid = {"lr": [0.1], "seed": [1], "device": ["cpu"]}
-    outcome = run_grid(grid, train_until_killed, experiment="killed", root=Path(sys.argv[1]), executor="inline")
+    outcome = execute(Path(sys.argv[1]), train_until_killed, experiment="killed")
     sys.exit(outcome.exit_code)

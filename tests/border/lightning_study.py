@@ -1,7 +1,5 @@
 """A module of Lightning, and what trains it: imported by tests, and executed by those that kill it."""
 
-import os
-import signal
 import sys
 from pathlib import Path
 
@@ -11,8 +9,8 @@ from lightning.pytorch.loggers import CSVLogger
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from runmanager import run_grid
 from runmanager.trainers.lightning import checkpoint_path, trainer_options
+from tests.border.trainers import execute, kill
 
 NUM_EPOCHS = 4
 
@@ -73,17 +71,10 @@ def train(run, manager, *, stop=None, plateau=False, validation=None, **options)
         trainer.fit(module, loader(shuffle=True), validation or loader(), ckpt_path=path)
 
 
-def kill(epoch):
-    """Kill this process in the epoch that the environment names."""
-    if os.environ.get("KILLED_IN") == str(epoch):
-        os.kill(os.getpid(), signal.SIGKILL)
-
-
 def train_until_killed(run, manager):
     train(run, manager, stop=kill)
 
 
 if __name__ == "__main__":
-    grid = {"lr": [0.1], "seed": [1], "device": ["cpu"]}
-    outcome = run_grid(grid, train_until_killed, experiment="killed", root=Path(sys.argv[1]), executor="inline")
+    outcome = execute(Path(sys.argv[1]), train_until_killed, experiment="killed")
     sys.exit(outcome.exit_code)

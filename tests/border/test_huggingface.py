@@ -3,44 +3,26 @@
 import importlib
 import json
 import math
-import os
-import subprocess
 import sys
-import warnings
 from functools import partial
 from pathlib import Path
 
 import pytest
-import torch
 
 from runmanager import (
-    Listener,
     MissingExtraError,
     SuccessiveHalving,
-    load_results,
     load_runs,
     load_steps,
-    run_grid,
 )
-
-GRID = {"lr": [0.1], "seed": [1], "device": ["cpu"]}
-TIMES = ["epoch duration", "run duration"]
-HOME = Path(__file__).parents[2]
+from tests.border.trainers import GRID, Stopped, execute, kill_one_after_the_other, study_of, table
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # those of transformers
 
 
 @pytest.fixture(scope="module")
 def study():
-    pytest.importorskip("transformers", reason="the extra huggingface is not installed")
-    with warnings.catch_warnings(action="ignore"):
-        from tests.border import huggingface_study
-    return huggingface_study
-
-
-def execute(root, train, grid=GRID, **options):
-    options = {"experiment": "exp", "root": root, "executor": "inline", "display": False, **options}
-    return run_grid(grid, train, tensorboard=False, **options)
+    return study_of("transformers", "huggingface_study")
 
 
 def reported(folder):
@@ -50,22 +32,6 @@ def reported(folder):
         if log["epoch"] == int(log["epoch"]) and "train_runtime" not in log:
             epochs.setdefault(int(log["epoch"]), {}).update(log)
     return epochs
-
-
-def table(root, name="exp"):
-    return load_results(root / name).drop(columns=TIMES)
-
-
-class Interrupt:
-    """Stops the training in a step, once."""
-
-    def __init__(self, step):
-        self.step = step
-
-    def __call__(self, step):
-        if step == self.step:
-            self.step = None
-            raise KeyboardInterrupt
 
 
 def test_the_table_is_what_the_trainer_reports(tmp_path, study, monkeypatch):
@@ -98,9 +64,11 @@ def test_logs_within_an_epoch_are_curves_and_its_loss_is_the_mean_over_its_steps
 @pytest.mark.parametrize(
     "options",
     [
-        {"eval_strategy": "steps", "eval_steps": 3, "save_strategy": "no"},
+        pytest.param(
+            {"eval_strategy": "steps", "eval_steps": 3, "save_strategy": "no"}, marks=pytest.mark.nightly
+        ),
         {},
-        {"save_strategy": "steps", "save_steps": 3},
+        pytest.param({"save_strategy": "steps", "save_steps": 3}, marks=pytest.mark.nightly),
         {"max_steps": 14, "gradient_accumulation_steps": 2},
     ],
     ids=["eval_steps", "plain", "save_steps", "max_steps"],
@@ -109,7 +77,7 @@ def test_an_interrupted_run_continues_as_if_nothing_had_happened(tmp_path, study
     execute(tmp_path, partial(study.train, **options), experiment="whole")
     steps = 2 if "max_steps" in options else 4
 
-    outcome = execute(tmp_path, partial(study.train, stop=Interrupt(2 * steps + 2), **options))
+    outcome = execute(tmp_path, partial(study.train, stop=Stopped(2 * steps + 2), **options))
     committed = table(tmp_path)["epoch"].tolist()
     execute(tmp_path, partial(study.train, **options), changed="keep")
 
@@ -127,7 +95,7 @@ def test_early_stopping_keeps_its_patience(tmp_path, study):
         study.train(run, manager, callbacks=[patience], **options)
 
     execute(tmp_path, train, experiment="whole")
-    execute(tmp_path, partial(train, stop=Interrupt(10)))
+    execute(tmp_path, partial(train, stop=Stopped(10)))
     execute(tmp_path, train, changed="keep")
 
     assert table(tmp_path)["epoch"].tolist() == [1, 2, 3, 4]
@@ -154,21 +122,6 @@ def test_a_run_that_is_behind_is_pruned_at_its_rung(tmp_path, study):
     assert sorted(len(reported(folder)) for folder in (tmp_path / "exp").glob("00*")) == [2, 4]
 
 
-class StopInSecond(Listener):
-    may_stop = True
-
-    def epoch_ended(self, record, network):
-        return "two are enough" if record.epoch == 2 else None
-
-
-def test_a_listener_stops_a_trainer(tmp_path, study):
-    execute(tmp_path, study.train, listeners=[StopInSecond()])
-
-    (run,) = load_runs(tmp_path / "exp").to_dict("records")
-    assert (run["status"], run["epochs"]) == ("pruned", 2)
-    assert run["error"] == "after epoch 2 of 4: two are enough"
-
-
 def test_a_trainer_that_saves_elsewhere_is_refused_unless_it_is_to_save_nothing(tmp_path, study):
     elsewhere = str(tmp_path / "elsewhere")
 
@@ -186,7 +139,7 @@ def test_a_trainer_that_saves_elsewhere_is_refused_unless_it_is_to_save_nothing(
 
 @pytest.mark.parametrize("is_asked", [True, False])
 def test_a_trainer_that_does_not_continue_where_the_run_does_is_refused(tmp_path, study, is_asked):
-    execute(tmp_path, partial(study.train, stop=Interrupt(10)))
+    execute(tmp_path, partial(study.train, stop=Stopped(10)))
 
     def forget(run, manager):
         with manager.run(run):
@@ -221,16 +174,7 @@ def test_without_transformers_the_error_says_what_to_install(monkeypatch):
 @pytest.mark.nightly
 def test_a_killed_run_continues_as_if_nothing_had_happened(tmp_path, study):
     execute(tmp_path, study.train, experiment="whole")
-    program = [sys.executable, "-m", "tests.border.huggingface_study", str(tmp_path)]
-    environment = {**os.environ, "PYTHONPATH": str(HOME), "OMP_NUM_THREADS": str(torch.get_num_threads())}
+    kill_one_after_the_other("huggingface_study", tmp_path, ["3", "11"])
 
-    codes = [
-        subprocess.run(
-            program, cwd=HOME, env=environment | {"KILLED_IN": step}, capture_output=True, check=False
-        )
-        for step in ("3", "11", "")
-    ]
-
-    assert [done.returncode for done in codes] == [-9, -9, 0], codes[-1].stderr
     assert table(tmp_path, "killed").equals(table(tmp_path, "whole"))
     assert [*reported(tmp_path / "killed" / "001")] == [1, 2, 3, 4]

@@ -2,12 +2,10 @@
 
 import csv
 import importlib
+import itertools
 import logging
 import math
-import os
-import subprocess
 import sys
-import warnings
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -22,32 +20,23 @@ from runmanager import (
     MissingExtraError,
     RunManager,
     SuccessiveHalving,
+    TensorLoader,
     load_results,
     load_runs,
     load_steps,
-    run_grid,
 )
+from tests.accelerators import Machine, installed
 from tests.border.events import scalars_of
 from tests.border.experiments import manager_in
-
-GRID = {"lr": [0.1], "seed": [1], "device": ["cpu"]}
-TIMES = ["epoch duration", "run duration"]
-HOME = Path(__file__).parents[2]
+from tests.border.test_pretended_devices import CUDA, network, waits_per_batch
+from tests.border.trainers import GRID, Stopped, execute, kill_one_after_the_other, study_of, table
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # those of Lightning
 
 
 @pytest.fixture(scope="module")
 def study():
-    pytest.importorskip("lightning", reason="the extra lightning is not installed")
-    with warnings.catch_warnings(action="ignore"):
-        from tests.border import lightning_study
-    return lightning_study
-
-
-def execute(root, train, grid=GRID, **options):
-    options = {"experiment": "exp", "root": root, "executor": "inline", "display": False, **options}
-    return run_grid(grid, train, tensorboard=False, **options)
+    return study_of("lightning", "lightning_study")
 
 
 def reported(folder):
@@ -60,22 +49,6 @@ def reported(folder):
             }
             epochs.setdefault(int(row["epoch"]) + 1, {}).update(values)
     return epochs
-
-
-def table(root, name="exp"):
-    return load_results(root / name).drop(columns=TIMES)
-
-
-class Stopped:
-    """Stops the training in an epoch, once."""
-
-    def __init__(self, epoch, error=KeyboardInterrupt):
-        self.epoch, self.error = epoch, error
-
-    def __call__(self, epoch):
-        if epoch == self.epoch:
-            self.epoch = None
-            raise self.error
 
 
 def test_the_table_is_what_lightning_reports(tmp_path, study, monkeypatch):
@@ -134,8 +107,10 @@ def test_curves_within_an_epoch_are_kept(tmp_path, study):
     "options",
     [
         {},
-        {"max_epochs": -1, "max_steps": 18, "check_val_every_n_epoch": 2},
-        {"plateau": True},
+        pytest.param(
+            {"max_epochs": -1, "max_steps": 18, "check_val_every_n_epoch": 2}, marks=pytest.mark.nightly
+        ),
+        pytest.param({"plateau": True}, marks=pytest.mark.nightly),
         {"accumulate_grad_batches": 2, "val_check_interval": 0.4},
     ],
     ids=["plain", "max_steps", "plateau", "accumulate"],
@@ -301,8 +276,8 @@ def test_a_second_fit_in_one_run_is_refused(tmp_path, study):
     assert load_results(tmp_path)["epoch"].tolist() == [1]
 
 
-def test_a_stream_without_a_length_is_trained_on(tmp_path, study):
-    from runmanager.trainers.lightning import trainer_options
+def test_a_stream_is_trained_on_and_a_callback_that_saves_nothing_takes_the_place_of_the_other(tmp_path, study):
+    from runmanager.trainers.lightning import RunManagerCallback, trainer_options
 
     class Stream(IterableDataset[Any]):
         def __iter__(self):
@@ -310,20 +285,9 @@ def test_a_stream_without_a_length_is_trained_on(tmp_path, study):
 
     manager = manager_in(tmp_path)
     with manager.run({"lr": 0.1}):
-        trainer = study.L.Trainer(**trainer_options(manager, max_epochs=2))
-        trainer.fit(study.Classifier(0.1), DataLoader(Stream(), 16))
-
-    assert manager.results["epoch"].tolist() == [1, 2]
-
-
-def test_a_callback_that_saves_nothing_takes_the_place_of_the_other(tmp_path, study):
-    from runmanager.trainers.lightning import RunManagerCallback, trainer_options
-
-    manager = manager_in(tmp_path)
-    with manager.run({"lr": 0.1}):
         callback = RunManagerCallback(manager, checkpoint=False)
         trainer = study.L.Trainer(**trainer_options(manager, max_epochs=2, callbacks=[callback]))
-        trainer.fit(study.Classifier(0.1), study.loader())
+        trainer.fit(study.Classifier(0.1), DataLoader(Stream(), 16))
         saved = [*tmp_path.rglob("*.ckpt")]
 
     assert (manager.results["epoch"].tolist(), saved) == ([1, 2], [])
@@ -345,19 +309,55 @@ def test_without_lightning_the_error_says_what_to_install(monkeypatch):
         importlib.import_module("runmanager.trainers.lightning")
 
 
+@pytest.mark.parametrize("is_logged", [False, True], ids=["", "logged"])
+def test_our_callback_waits_for_the_device_in_no_batch(study, tmp_path, is_logged):
+    from lightning.pytorch.accelerators import CPUAccelerator
+    from lightning.pytorch.strategies import SingleDeviceStrategy
+
+    class Pretended(CPUAccelerator):  # type: ignore[misc]  # mypy does not follow lightning
+        def setup_device(self, device):
+            """Ask no driver."""
+
+    class Module(study.L.LightningModule):  # type: ignore[misc, name-defined]
+        def __init__(self):
+            super().__init__()
+            self.network = network()
+
+        def training_step(self, batch, _):
+            loss = torch.nn.functional.cross_entropy(self.network(batch[0]), batch[1])
+            if is_logged:
+                self.log("train/loss", loss, on_step=True, on_epoch=True)
+            return loss
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    def fit(samples, **options):
+        strategy = SingleDeviceStrategy(device=CUDA, accelerator=Pretended())
+        options |= {"accelerator": "auto", "devices": 1, "strategy": strategy, "enable_progress_bar": False}
+        study.L.Trainer(**options).fit(Module(), TensorLoader(samples, 20, device=CUDA))
+
+    def alone(samples):
+        fit(samples, max_epochs=1, logger=False, enable_checkpointing=False)
+
+    def ours(samples):
+        manager = RunManager("exp", tmp_path, tensorboard=False, display=False)
+        with manager.run({"device": "cuda:0", "number": next(number)}):
+            fit(samples, **study.trainer_options(manager, max_epochs=1))
+
+    number = itertools.count()
+    (tmp_path / "devices").mkdir()
+    with installed(Machine(tmp_path / "devices")) as here:
+        of_lightning = waits_per_batch(here, alone)
+        waits = waits_per_batch(here, ours)
+
+    assert (of_lightning, waits) == ({}, {})
+
+
 @pytest.mark.nightly
 def test_a_killed_run_continues_as_if_nothing_had_happened(tmp_path, study):
     execute(tmp_path, study.train, experiment="whole")
-    program = [sys.executable, "-m", "tests.border.lightning_study", str(tmp_path)]
-    environment = {**os.environ, "PYTHONPATH": str(HOME), "OMP_NUM_THREADS": str(torch.get_num_threads())}
+    kill_one_after_the_other("lightning_study", tmp_path, ["1", "3"])
 
-    codes = [
-        subprocess.run(
-            program, cwd=HOME, env=environment | {"KILLED_IN": epoch}, capture_output=True, check=False
-        )
-        for epoch in ("1", "3", "")
-    ]
-
-    assert [done.returncode for done in codes] == [-9, -9, 0], codes[-1].stderr
     assert table(tmp_path, "killed").equals(table(tmp_path, "whole"))
     assert [*reported(tmp_path / "killed" / "001")] == [1, 2, 3, 4]

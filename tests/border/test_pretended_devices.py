@@ -498,8 +498,8 @@ def failing_inside(run, manager, loader):
 
 
 def fitted(run, manager, loader):
-    model, options = network(), {"optimizer": torch.optim.Adam, "micro_batch": "auto"}
-    fit(run, model, loader, manager, epochs=1, test_loader=loader, **options)
+    model, adam = network(), torch.optim.Adam
+    fit(run, model, loader, manager, optimizer=adam, epochs=1, test_loader=loader, micro_batch="auto")
     leave(manager, model, model[0], model[0].weight)
 
 
