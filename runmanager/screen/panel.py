@@ -56,7 +56,8 @@ class Panel:
             Text(line, "bold") for line in wrapped(" · ".join([content.folder, *counts]), width, "━━ ", _INDENT)
         ]
         for line in lines:
-            line.highlight_words(("failed", "diverged"), "red")
+            line.highlight_regex(r"[\d,]+ completed", "green")
+            line.highlight_regex(r"[\d,]+ (failed|diverged)", "red")
         if len(lines) == 1:
             lines[0].append(f" {'━' * (width - lines[0].cell_len - 1)}", "not bold dim")
         lines += map(Text, wrapped(content.note, width, "", _INDENT) if content.note else [])

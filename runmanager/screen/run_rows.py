@@ -136,7 +136,8 @@ class Running:
     @property
     def position(self) -> str:
         """The current step."""
-        return f"step {self.step.batch}/{self.step.num_batches or '?'}" if self.step.batch else ""
+        of = f"/{self.step.num_batches}" if self.step.num_batches else ""
+        return f"step {self.step.batch}{of}" if self.step.batch else ""
 
 
 def with_note(line: str, notes: Sequence[str], width: int) -> str:
