@@ -10,16 +10,27 @@ HEAVY = (
 )  # fmt: skip
 
 
-def test_importing_the_package_and_making_a_grid_load_nothing_heavy():
-    program = (
-        "import sys; from runmanager import RunBuilder, GridError\n"
-        "RunBuilder.get_runs({'lr': [0.1], 'device': ['cpu']})\n"
-        f"print([name for name in {HEAVY} if name in sys.modules])"
+PROGRAM = f"""
+import random, sys
+import runmanager
+from runmanager import RunBuilder, GridError
+runs = RunBuilder.get_runs({{'lr': [0.1], 'device': ['cpu']}})
+print([name for name in {HEAVY} if name in sys.modules])
+from runmanager import run_grid
+state = random.getstate()
+run_grid(runs, print, experiment="e", plan_only=True, display=True)
+for name in runmanager.__all__:
+    getattr(runmanager, name)
+print(random.getstate() == state, "torchvision" in sys.modules)
+"""
+
+
+def test_the_package_and_a_grid_load_nothing_heavy_and_a_first_display_draws_no_random_numbers(tmp_path):
+    found = subprocess.run(
+        [sys.executable, "-c", PROGRAM], cwd=tmp_path, capture_output=True, text=True, check=True
     )
 
-    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-
-    assert found.stdout == "[]\n"
+    assert [found.stdout.splitlines()[line] for line in (0, -1)] == ["[]", "True False"]
 
 
 def test_the_public_names_are_sorted_and_all_there_is():

@@ -19,19 +19,7 @@ from tests.border.screens import command, terminal
 
 GRID = {"lr": [0.1, 0.01, 0.001], "width": [16, 64], "device": ["cpu"]}
 SEEDS = {"lr": [0.1, 0.2], "device": ["cpu"], "seed": [1, 2, 3, 4]}
-COMMANDS = [
-    "list",
-    "show",
-    "best",
-    "compare",
-    "diff",
-    "decide",
-    "report",
-    "export",
-    "tensorboard",
-    "note",
-    "rm",
-]
+COMMANDS = ["list", "show", "best", "compare", "diff", "decide", "report", "export", "note", "rm"]
 
 
 def scores(run):
@@ -105,30 +93,7 @@ def test_a_pipe_gets_every_column_in_one_line_per_run_and_sentences_go_to_standa
     assert "0.9" in answer.err
 
 
-def test_columns_that_are_written_are_not_called_left_out(root):
-    with terminal(80):
-        brief, whole = (command("best", root / "many", *words).err for words in ((), ("--all",)))
-
-    assert "the same in all: status=completed" in " ".join(brief.split())
-    assert "the same in all" not in whole
-    assert "the same in all" not in command("best", root / "many").err
-
-
-@pytest.mark.parametrize("width", [80, 120])
-@pytest.mark.parametrize("words", [["list"], ["best"], ["compare", "width"]])
-def test_a_table_fits_the_terminal_and_cuts_no_number(root, width, words):
-    with terminal(width) as screen:
-        answer = command(*words, root / "sweep")
-
-    assert answer.code == 0
-    assert max(map(len, screen.lines)) <= width
-    numbers = [word for row in screen.lines for word in row.partition("Error")[0].split() if word[:1].isdigit()]
-    assert numbers
-    assert not [word for word in numbers if "…" in word]
-    assert words[0] == "compare" or ("not shown: " in answer.err and "--all" in answer.err)
-
-
-@pytest.mark.parametrize("width", [60, 66, 80, 100])
+@pytest.mark.parametrize("width", [60, 80])
 def test_long_headings_and_texts_cut_no_number_and_hide_no_column_of_diff(tmp_path, width):
     grid = {"lr": [0.1, 10.0], "optimizer.scheduler.name": ["cosine"], "augmentation": ["none", "crop+" * 9]}
     execute(tmp_path, grid, lambda run: {"f1": 0.55984 + run.lr / 1e4}, "e", goal="max:f1")
@@ -154,40 +119,6 @@ def test_a_status_has_a_sign_and_a_color_and_the_best_row_is_bold(root):
     bold = [line.split()[0] for line in screen.lines[1:] if screen.style_of(line.strip())[1]]
     assert bold == ["4"]
     assert plain.style_of("✗ failed")[0] == "default"
-
-
-def test_rows_and_columns_are_chosen(root):
-    chosen = ("--columns", "lr,run,epochs", "-n", 3)
-    with terminal(80) as screen:
-        answer = command("list", root / "sweep", *chosen)
-
-    assert screen.lines[0].split() == ["lr", "run", "epochs"]
-    assert [line.split()[:2] for line in screen.lines[1:]] == [["0.1", "1"], ["0.1", "2"], ["0.01", "3"]]
-    assert "3 of 6" in answer.err
-
-
-@pytest.mark.parametrize(
-    ("condition", "runs"),
-    [
-        ("lr<0.1", [3, 4, 5, 6]),
-        ("width=64", [2, 4, 6]),
-        ("status=failed", [2]),
-        ("status!=completed", [2, 5]),
-        ("test_accuracy>=0.7", [4, 6]),
-    ],
-)
-def test_a_condition_chooses_rows(root, condition, runs):
-    rows = json.loads(command("list", root / "sweep", "--where", condition, "--json").out)
-
-    assert [row["run"] for row in rows] == runs
-
-
-def test_a_condition_with_an_unknown_column_suggests_a_similar_one(root):
-    answer = command("list", root / "sweep", "--where", "widht=64")
-
-    assert answer.code == 2
-    assert "'widht'" in answer.err
-    assert "'width'" in answer.err
 
 
 def test_a_terminal_gets_40_rows_of_many_and_all_on_demand(root):
@@ -222,15 +153,6 @@ def test_what_is_damaged_is_named_the_rest_is_listed_and_the_exit_code_is_1(root
     assert answer.code == 1
     assert len(json.loads(answer.out)) == 6
     assert "attempt-1.jsonl" in answer.err
-
-
-@pytest.mark.parametrize("words", [["list"], ["best"], ["compare", "lr"], ["show"], ["decide"]])
-def test_a_folder_that_does_not_exist_is_refused_in_one_line(tmp_path, words):
-    answer = command(*words, tmp_path / "missing")
-
-    assert (answer.code, answer.out) == (2, "")
-    assert "missing" in answer.err
-    assert answer.err.count("\n") == 1
 
 
 @pytest.mark.parametrize("words", [["list"], ["best"], ["compare", "lr"], ["show"], ["report"], ["rm"]])
@@ -270,14 +192,8 @@ def test_a_run_is_shown_with_its_settings_results_and_files(tmp_path):
 
     rows = command("show", tmp_path / "one/1").rows
 
-    for row in (
-        ["lr", "0.123456789"],
-        ["prompt", r"a\nb"],
-        ["status", "completed"],
-        ["artifacts/notes.txt", "4", "bytes"],
-        ["final_f1", "0.5987"],
-    ):
-        assert row in rows
+    expected = "lr 0.123456789|prompt a\\nb|status completed|artifacts/notes.txt 4 bytes|final_f1 0.5987"
+    assert [row for row in expected.split("|") if row.split() not in rows] == []
 
 
 @pytest.mark.parametrize(("run", "named"), [("sweep/9", "9"), ("swep/1", "sweep"), ("sweep/x", "x")])
@@ -292,26 +208,12 @@ def test_a_run_that_does_not_exist_is_refused_with_what_there_is(root, run, name
 
 
 def test_a_run_whose_epochs_lack_the_metric_of_the_goal_is_shown(tmp_path):
-    execute(
-        tmp_path,
-        {"lr": [0.1, 0.2]},
-        lambda run: {"f1": 0.5} if run.lr == 0.1 else {"loss": 2},
-        epochs=2,
-        goal="max:f1",
-    )
+    results: dict[float, dict[str, float]] = {0.1: {"f1": 0.5}, 0.2: {"loss": 2}}
+    execute(tmp_path, {"lr": [*results]}, lambda run: results[run.lr], epochs=2, goal="max:f1")
 
     answer = command("show", tmp_path / "e/2")
 
     assert (answer.code, "f1" in answer.out, "loss" in answer.out) == (0, False, True)
-
-
-def test_best_ranks_settings_by_the_goal_and_counts_lost_repeats(root):
-    heading, first, second = command("best", root / "seeds/a").rows
-
-    assert heading[:2] == ["lr", "kl"]
-    assert first[0] == "0.1"
-    assert {"3", "4,", "failed"} <= set(first)
-    assert second[0] == "0.2"
 
 
 def test_best_takes_another_goal_other_repeats_and_a_number_of_rows(root):
@@ -321,32 +223,6 @@ def test_best_takes_another_goal_other_repeats_and_a_number_of_rows(root):
     assert [row["lr"] for row in rows("--goal", "max:kl")] == [0.2, 0.1]
     assert [row["seed"] for row in rows("--repeats", "lr")] == [1, 2, 3, 4]
     assert [row["run"] for row in rows("--repeats", "()", "-n", 2)] == [1, 2]
-
-
-def test_best_of_two_goals_is_the_pareto_front(root):
-    goals = ("--goal", "max:test_accuracy", "--goal", "min:lr")
-
-    rows = json.loads(command("best", root / "sweep", *goals, "--json").out)
-
-    assert [row["run"] for row in rows] == [4, 6]
-
-
-def test_best_asks_for_the_direction_of_an_unknown_metric(root):
-    answer = command("best", root / "sweep", "--goal", "width")
-
-    assert answer.code == 2
-    assert "max:width" in answer.err
-    assert "min:width" in answer.err
-
-
-def test_compare_pairs_runs_that_differ_in_one_axis_and_counts_what_it_left_out(root):
-    answer = command("compare", "lr", root / "seeds/a")
-
-    assert answer.code == 0
-    assert "kl" in answer.err
-    assert "3 pairs" in answer.words
-    assert "1 pair left out" in answer.words
-    assert "failed" in answer.words
 
 
 def test_compare_takes_two_experiments(root):
@@ -431,12 +307,10 @@ def test_every_command_has_help_with_examples_and_exit_codes(name):
     assert answer.code == 0
     assert f"runmanager {name}" in answer.out
     assert "--help" in answer.out
-    assert name == "tensorboard" or "Exit codes" in answer.words
+    assert "Exit codes" in answer.words
     lines = [line.strip("│ ") for line in answer.out.splitlines()]
-    options = [line.split() for line in lines if re.match(r"(\* +)?--\w|[A-Z]+ ", line)]
-    assert [
-        words for words in options if not re.search(r"[a-z] [a-z]", " ".join(words))
-    ] == []  # each has a help
+    options = [line for line in lines if re.match(r"(\* +)?--\w|[A-Z]+ ", line)]
+    assert [line for line in options if not re.search(r"[a-z] +[a-z]", line)] == []  # each has a help
 
 
 def test_help_lists_the_commands_and_the_completion():
