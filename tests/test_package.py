@@ -2,9 +2,7 @@
 
 import ast
 import configparser
-import os
 import re
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -102,10 +100,6 @@ def test_every_command_that_installs_an_extra_names_this_package_and_an_extra_of
     assert not re.search(r"pip install '?runmanager\b", text)
 
 
-def test_the_readme_says_the_name_of_the_package_and_of_the_module():
-    assert len(re.findall(rf"`{NAME}`.*`runmanager`", README)) == 1
-
-
 def test_the_page_of_the_package_has_no_link_that_leads_nowhere(monkeypatch):
     described: dict[str, str] = {}
     monkeypatch.setattr("setuptools.setup", described.update)
@@ -118,64 +112,3 @@ def test_the_page_of_the_package_has_no_link_that_leads_nowhere(monkeypatch):
     assert "| Quickstart | How do I get" in text
     for block in re.findall(r"^```.*?^```", README, flags=re.DOTALL | re.MULTILINE):
         assert block in text
-
-
-WITHOUT_TORCHVISION = """
-import subprocess
-import sys
-
-import torch
-from torch import nn
-
-import runmanager
-from runmanager import RunManagerError, ImageTensors, TensorLoader, fashion_mnist, fit, run_grid, write_report
-
-DATA = ImageTensors(torch.arange(32 * 64, dtype=torch.uint8).reshape(32, 1, 8, 8), torch.arange(32) % 2)
-
-
-def train(run, manager):
-    torch.manual_seed(0)
-    network = nn.Sequential(nn.Flatten(), nn.Linear(64, 2))
-    loader = TensorLoader(DATA, run.batch_size, device=run.device)
-    fit(run, network, loader, manager, optimizer=torch.optim.Adam, epochs=1, test_loader=loader)
-
-
-if __name__ == "__main__":
-    for name in runmanager.__all__:
-        getattr(runmanager, name)
-    grid = run_grid({"batch_size": [8], "device": ["cpu"]}, train, experiment="exp")
-    assert grid.exit_code == 0, grid.runs["error"].tolist()
-    write_report("runs/exp")
-    assert len(fashion_mnist(sys.argv[1], train=False)) == 10_000
-    try:
-        fashion_mnist("empty")
-    except RunManagerError as error:
-        print(error)
-    print([name for name in sys.modules if name.startswith("torchvision")])
-"""
-
-
-@pytest.mark.parametrize(
-    ("error", "text"),
-    [
-        ("ModuleNotFoundError", "No module named 'torchvision'"),
-        pytest.param(  # where it was built for another torch
-            "RuntimeError", "operator torchvision::nms does not exist", marks=pytest.mark.nightly
-        ),
-    ],
-)
-@pytest.mark.slow
-def test_all_but_a_download_works_without_a_torchvision_that_fits(tmp_path, error, text):
-    (tmp_path / "torchvision").mkdir()
-    (tmp_path / "torchvision" / "__init__.py").write_text(f"raise {error}({text!r})")
-    (tmp_path / "script.py").write_text(WITHOUT_TORCHVISION)
-
-    done = subprocess.run(
-        [sys.executable, "script.py", HOME / "data"],
-        cwd=tmp_path, capture_output=True, text=True, check=False, timeout=180,
-        env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{HOME}"},
-    )  # fmt: skip
-
-    assert (done.returncode, done.stderr) == (0, ""), done.stderr
-    assert f"put the four original files into empty/FashionMNIST/raw ({text})" in done.stdout
-    assert done.stdout.endswith("[]\n")
