@@ -147,15 +147,6 @@ def test_a_grid_ends_with_each_kind_of_verdict(start, means, noise, decide, outc
     assert str(decision).partition("; ")[0] in show(runs).caption
 
 
-def test_a_seed_that_changes_nothing_is_named_and_ends_the_repeats(start, tmp_path, caplog):
-    caplog.set_level("INFO", "runmanager")
-
-    start(Train(FAR, noise=0))
-
-    assert repeats(tmp_path) == {"adam": 6, "sgd": 6}
-    assert "run.seed" in caplog.text
-
-
 def test_an_axis_is_decided_over_all_other_settings(start, tmp_path):
     outcome = start(Train(FAR), {**TWO, "width": [0, 5]}, decide=Decide(axis="optimizer"))
 
@@ -177,13 +168,6 @@ def test_a_setting_that_loses_all_its_repeats_gets_no_more(start, tmp_path):
     assert outcome.exit_code == 1
     assert repeats(tmp_path) == {"adam": 7, "rmsprop": 7}
     assert "lost 7 of 7 seeds" in str(verdict(load_runs(tmp_path)))
-
-
-def test_a_plan_has_the_first_repeats_and_writes_nothing(start, tmp_path):
-    outcome = start(Train(FAR), plan_only=True)
-
-    assert len(outcome.outcomes) == 12
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_axis_margin_and_error_are_those_of_the_verdict_afterwards_and_of_an_exported_table(start, tmp_path):
@@ -218,15 +202,6 @@ def test_what_cannot_be_decided_is_refused_before_anything_starts(start, tmp_pat
         start(Train(FAR), **options)
 
     assert list(tmp_path.iterdir()) == []
-
-
-def test_all_bad_arguments_are_named_at_once():
-    with pytest.raises(InvalidArgumentError) as caught:
-        Decide(margin=-1, error=2, max_repeats=1, max_seconds="long")  # type: ignore[arg-type]
-
-    assert len(caught.value.problems) == 4
-    for name in ("margin", "error", "max_repeats", "max_seconds"):
-        assert any(name in problem for problem in caught.value.problems)
 
 
 # As a test

@@ -1,7 +1,5 @@
 """What a hyperparameter changes: pairs of `compare`, shares of `effects`, `importances` of a sample."""
 
-import itertools
-import logging
 import math
 import re
 import warnings
@@ -90,20 +88,6 @@ def test_what_makes_no_pair_is_left_out_and_counted(case):
     assert rows_of(pairs) == expected
     assert sentence in pairs.sentence
     assert ("geometric" in pairs.sentence) == ("not above 0" not in case and len(pairs) > 0)
-
-
-def test_a_value_that_failed_in_one_setting_leaves_the_pairs_of_the_others():
-    rows = [(0.1, 8, 0.5, "completed"), (0.2, 8, 0.6, "completed"), (0.3, 8, 0.7, "completed"),
-            (0.1, 16, math.nan, "diverged"), (0.2, 16, 0.8, "completed"), (0.3, 16, 0.9, "completed"),
-            (0.1, 32, 0.1, "failed")]  # fmt: skip
-    runs = pd.DataFrame(rows, columns=["lr", "width", "accuracy", "status"])
-
-    pairs = compare(load_table(runs, hyperparameters=["lr", "width"]), "lr")
-
-    assert pairs["width"].tolist() == [8, 16]
-    assert pairs["0.3 vs 0.2"].tolist() == pytest.approx([0.1, 0.1])
-    assert pairs["0.1 vs 0.2"].isna().tolist() == [False, True]
-    assert "1 pair left out, as runs have no number (1 diverged)" in pairs.sentence
 
 
 def test_only_runs_of_the_same_experiment_are_paired():
@@ -205,16 +189,6 @@ def test_effects_agree_with_the_analysis_of_variance(rows):
     assert sorted(set(table["axis"])) == sorted(varied)
 
 
-def test_the_axis_that_explains_most_stands_first():
-    grid = itertools.product([1, 2], [10, 20])
-
-    table = effects(table_of(*(({"x": x, "width": w}, 1.0 * w + x) for x, w in grid)), TIME)
-
-    assert table["axis"].tolist() == ["width", "width", "x", "x"]
-    assert table["mean"].tolist() == [11.5, 21.5, 16, 17]
-    assert table["explained"].tolist() == pytest.approx([100 / 101] * 2 + [1 / 101] * 2)
-
-
 @pytest.mark.parametrize("seconds", [[1.0] * 4, [0.1] * 4, [1e308, -1e308, 1e308, 1.0]])
 def test_what_does_not_vary_or_has_infinite_squares_is_explained_by_nothing(seconds):
     rows = zip((1, 1, 2, 2), seconds, strict=True)
@@ -295,27 +269,6 @@ def test_means_of_repeats_and_runs_with_a_result_alone_count():
     pd.testing.assert_frame_equal(importances(more), expected)
     for value in (0.5, math.nan):
         assert importances(sampled(accuracy=value), "accuracy")["importance"].isna().all()
-
-
-def test_an_axis_that_some_runs_lack_counts_in_the_others():
-    runs = sampled()
-    runs["momentum"] = np.where(runs["optimizer"] == "sgd", np.linspace(0.1, 0.9, len(runs)), np.nan)
-
-    table = importances(load_table(runs, hyperparameters=[*SPACE, "momentum"]))
-
-    assert set(table["axis"]) == {*SPACE, "momentum"}
-    assert table["axis"][0] == "lr"
-
-
-def test_optuna_says_nothing_and_keeps_what_it_is_set_to(caplog):
-    before = optuna.logging.get_verbosity()
-
-    with warnings.catch_warnings(), caplog.at_level(logging.DEBUG):
-        warnings.simplefilter("error")
-        importances(sampled())
-
-    assert not caplog.records
-    assert optuna.logging.get_verbosity() == before
 
 
 def test_effects_of_a_range_are_those_of_five_parts():

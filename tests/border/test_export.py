@@ -1,9 +1,11 @@
 """Tables as files, and exports to MLflow and W&B (docs/command-line.md, docs/from-the-tutorial.md)."""
 
+import os
 import shutil
 import struct
 import sys
 from contextlib import suppress
+from unittest import mock
 
 import pytest
 
@@ -67,11 +69,10 @@ def test_without_the_library_the_extra_is_named(tmp_path, monkeypatch, function,
 
 
 @pytest.fixture
-def mlflow(monkeypatch, tmp_path):
-    """MLflow, which keeps what it writes under `tmp_path` and sends nothing."""
-    monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
-    monkeypatch.chdir(tmp_path)
-    return pytest.importorskip("mlflow", reason="the extra mlflow is not installed")
+def mlflow(own_folder):
+    """MLflow, which keeps what it writes in a folder of its own and sends nothing."""
+    with mock.patch.dict(os.environ, MLFLOW_DISABLE_TELEMETRY="true"):
+        yield pytest.importorskip("mlflow", reason="the extra mlflow is not installed")
 
 
 def logged(mlflow, uri):
@@ -107,17 +108,16 @@ def test_mlflow_gets_every_metric_of_every_epoch_and_changed_runs_once(tmp_path,
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("default")
-def test_a_run_that_mlflow_did_not_get_whole_is_logged_again(tmp_path, mlflow, monkeypatch):
+def test_a_run_that_mlflow_did_not_get_whole_is_logged_again(tmp_path, mlflow):
     study(tmp_path / "runs")
     uri = f"sqlite:///{tmp_path}/mlflow.db"
 
-    def refuse(*_, **__):
-        raise mlflow.MlflowException("the disk is full")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(mlflow.MlflowClient, "log_batch", refuse)
-        with pytest.raises(StorageError, match="the disk is full"):
-            export_mlflow(tmp_path / "runs", tracking_uri=uri)
+    full = mlflow.MlflowException("the disk is full")
+    with (
+        mock.patch.object(mlflow.MlflowClient, "log_batch", side_effect=full),
+        pytest.raises(StorageError, match="the disk is full"),
+    ):
+        export_mlflow(tmp_path / "runs", tracking_uri=uri)
 
     assert len(export_mlflow(tmp_path / "runs", tracking_uri=uri)) == 2
     assert sorted(logged(mlflow, uri)[1]) == ["001", "002"]
@@ -130,13 +130,12 @@ BLOCK = 2**15
 
 
 @pytest.fixture
-def wandb(monkeypatch, tmp_path):
+def wandb(tmp_path):
     """W&B, which keeps what it writes under `tmp_path` and sends nothing."""
-    monkeypatch.setenv("WANDB_ERROR_REPORTING", "false")
-    monkeypatch.setenv("WANDB_CONFIG_DIR", str(tmp_path / "config"))
-    module = pytest.importorskip("wandb", reason="the extra wandb is not installed")
-    yield module
-    module.teardown()
+    with mock.patch.dict(os.environ, WANDB_ERROR_REPORTING="false", WANDB_CONFIG_DIR=str(tmp_path / "config")):
+        module = pytest.importorskip("wandb", reason="the extra wandb is not installed")
+        yield module
+        module.teardown()
 
 
 def records(folder):

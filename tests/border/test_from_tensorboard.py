@@ -17,13 +17,9 @@ from torch.utils.tensorboard import SummaryWriter
 from runmanager import (
     InvalidArgumentError,
     RunsWarning,
-    best,
-    compare,
     from_tensorboard,
     load_results,
     run_grid,
-    show,
-    verdict,
 )
 from tests.border.events import event_files, events_of, train
 from tests.border.experiments import QUIET
@@ -77,18 +73,6 @@ def test_what_torch_wrote_is_what_tensorboard_reads(tmp_path, new_style):
             assert points(rows, column) == shown
 
 
-def test_runs_without_hyperparameters_are_ranked_and_an_answer_asks_for_their_names(tmp_path):
-    for seed in (1, 0):
-        write(tmp_path / f"lr0.1_s{seed}", offset=seed)
-
-    table = from_tensorboard(tmp_path)
-
-    assert show(table).table["run"].tolist() == ["lr0.1_s1"] * 3 + ["lr0.1_s0"] * 3
-    assert best(table.groupby("run").tail(1))["run"].tolist() == ["lr0.1_s1", "lr0.1_s0"]
-    with pytest.raises(InvalidArgumentError, match=r"load_table\(runs, hyperparameters="):
-        verdict(table)
-
-
 def test_scalars_whose_later_values_name_no_plugin_are_read(tmp_path):
     writer = EventFileWriter(str(tmp_path))
     for step in STEPS:
@@ -131,16 +115,6 @@ def test_a_hyperparameter_named_like_a_column_stands_beside_it(tmp_path, name):
     assert set(table.attrs["hyperparameters"]) == {f"hparams/{name}"}
 
 
-def test_no_hyperparameter_takes_the_column_of_another_runs_accuracy(tmp_path):
-    for name, hparams in (("a", {"lr": 0.5}), ("b", {"test_accuracy": 7.5, "epoch duration": 9.5})):
-        log(tmp_path / name, ("accuracy/test", 1, 0.5), ("time/epoch_s", 1, 2.0), hparams=hparams)
-
-    table = from_tensorboard(tmp_path)
-
-    assert table[["test_accuracy", "epoch duration"]].to_numpy().tolist() == [[0.5, 2.0]] * 2
-    assert table["hparams/test_accuracy"].tolist()[1] == 7.5
-
-
 def test_a_name_that_is_taken_leaves_the_tag_as_it_is(tmp_path):
     names = ["train/lr", "lr", "epoch", "loss/train", "train/loss"]
     log(tmp_path, *((name, 1, number) for number, name in enumerate(names)), hparams={"lr": 0.5})
@@ -171,17 +145,6 @@ def test_a_run_has_the_hyperparameters_that_add_hparams_wrote_below_it(tmp_path)
     assert sessions["batch"].tolist() == [64, 32]
 
 
-def test_sessions_of_one_writer_are_runs_of_their_own(tmp_path):
-    with SummaryWriter(str(tmp_path)) as writer:
-        for number in range(3):
-            writer.add_hparams({"lr": 0.1 * number}, {"hparam/best": number}, run_name=f"trial{number}")
-
-    table = from_tensorboard(tmp_path)
-
-    rows = [["trial0", 0.0, 0], ["trial1", 0.1, 1], ["trial2", 0.2, 2]]
-    assert table[["run", "lr", "hparam/best"]].to_numpy().tolist() == rows
-
-
 def test_a_run_has_the_hyperparameters_of_the_folder_above_it(tmp_path):
     log(tmp_path / "trial", hparams={"amp": True, "units": 16})
     write(tmp_path / "trial" / "train")
@@ -191,15 +154,6 @@ def test_a_run_has_the_hyperparameters_of_the_folder_above_it(tmp_path):
 
     assert table.groupby("run")[["amp", "units"]].first().T["trial/train"].tolist() == [True, 16]
     assert table.set_index("run")["amp"]["other"].isna().all()
-
-
-def test_runs_can_be_compared_by_their_hyperparameters(tmp_path):
-    for number, lr in enumerate([0.1, 0.2]):
-        log(tmp_path / f"run{number}", ("val/loss", 1, number + 1), hparams={"lr": lr})
-
-    pairs = compare(from_tensorboard(tmp_path), "lr", "val/loss")
-
-    assert pairs.to_dict("list") == {"0.1": [1.0], "0.2": [2.0], "0.2 vs 0.1": [1.0], "0.2 / 0.1": [2.0]}
 
 
 def test_a_step_that_only_one_scalar_has_is_a_row_and_of_one_logged_again_the_last_value_counts(tmp_path):
@@ -286,15 +240,6 @@ def test_damaged_hyperparameters_in_an_intact_record_are_named(tmp_path):
         table = from_tensorboard(tmp_path)
 
     assert table["a"].tolist() == [0.5]
-
-
-def test_a_file_without_anything_in_it_is_a_run_without_rows(tmp_path):
-    (tmp_path / "events.out.tfevents.1").touch()
-
-    table = from_tensorboard(tmp_path)
-
-    assert list(table) == ["run", "epoch"]
-    assert len(table) == 0
 
 
 @pytest.mark.parametrize("name", ["missing", "empty"])

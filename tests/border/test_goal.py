@@ -12,11 +12,9 @@ from runmanager import (
     SuccessiveHalving,
     best,
     load_runs,
-    show,
     verdict,
     write_report,
 )
-from tests.border import reading
 from tests.border.pages import by_id, parse, text_of
 from tests.border.work import start
 
@@ -34,21 +32,6 @@ def train(run, manager):
 
 def said(capsys):
     return " ".join(capsys.readouterr().out.split())
-
-
-@by_night
-def test_the_goal_of_a_grid_decides_wherever_it_is_read():
-    outcome = start(GRID, train, goal="max:reward", repeats="seed")
-
-    stored = reading.grid("runs/exp")
-    assert (stored["goal"], stored["repeats"]) == ("max:reward", ["seed"])
-    for runs in (outcome.runs, load_runs("runs")):
-        assert best(runs)["lr"].tolist() == [0.3, 0.2, 0.1]
-        assert show(runs).caption.startswith("best mean reward over seed first")
-    assert best(outcome.results).iloc[0]["epoch"] == 3
-    page = parse(write_report("runs/exp", "report.html"))
-    assert text_of(next(page.iter("h1"))).startswith("lr=0.3 leads 2 others")
-    assert "lr=0.3 leads: reward 6" in text_of(by_id(page, "lead"))
 
 
 def test_each_run_shows_the_metric_that_decides_first(capsys):

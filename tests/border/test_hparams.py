@@ -1,6 +1,5 @@
 """What HParams shows of the runs of an experiment (docs/tensorboard.md)."""
 
-import contextlib
 import json
 import os
 import time
@@ -8,7 +7,7 @@ import time
 import numpy as np
 import pytest
 
-from runmanager import RunBuilder, RunManager, StorageError, run_grid
+from runmanager import RunBuilder, RunManager, run_grid
 from tests.border.events import event_files, hparams_of, scalars_of, sessions_of
 from tests.border.experiments import QUIET
 from tests.border.reading import as_killed, journals, lines, to_line
@@ -160,15 +159,6 @@ def test_repeats_of_a_setting_share_a_trial_also_after_another_grid_and_their_se
     assert list(shown(tmp_path).values()) == [{"lr": lr} for lr in (0.1, 0.1, 0.01, 0.01)]
 
 
-def test_grouping_can_be_changed_after_the_runs(tmp_path):
-    names = []
-    for repeats in ((), "seed"):
-        start(tmp_path, {"lr": [0.1], "seed": [1, 2]}, repeats=repeats)
-        names.append(trials(tmp_path))
-
-    assert names == [["e/001", "e/002"], ["e/all"] * 2]
-
-
 @pytest.mark.parametrize("content", [b"", b"[]", b'{"kinds": 1}', b"\xff"])
 def test_a_damaged_file_of_kinds_is_written_again(tmp_path, content):
     start(tmp_path, {"lr": [0.1, None]})
@@ -178,30 +168,3 @@ def test_a_damaged_file_of_kinds_is_written_again(tmp_path, content):
     start(tmp_path, {"lr": [0.1, None]})
 
     assert list(json.loads(path.read_bytes())["kinds"]) == ["lr"]
-
-
-def test_a_format_that_cannot_be_written_is_refused_before_the_first_run(tmp_path):
-    (tmp_path / "e" / "hparams.json").mkdir(parents=True)
-
-    with pytest.raises(StorageError, match="hparams"):
-        start(tmp_path, {"dropout": [0.5]})
-
-    assert event_files(tmp_path) == []
-
-
-def test_a_grid_without_tensorboard_decides_nothing(tmp_path):
-    start(tmp_path, {"lr": [0.1]}, tensorboard=False)
-
-    assert not (tmp_path / "e" / "hparams.json").exists()
-
-
-def test_an_interrupted_run_is_shown_as_the_others_in_all_its_files(tmp_path):
-    def interrupt():
-        raise KeyboardInterrupt
-
-    with contextlib.suppress(KeyboardInterrupt):
-        train({"lr": 0.1}, manager_in(tmp_path), interrupt)
-
-    start(tmp_path, {"lr": [0.1, None]})
-
-    assert [hparams["lr"] for hparams in shown(tmp_path).values()] == ["0.1", "none"]

@@ -1,7 +1,6 @@
 """What event files draw: images, confusion matrices, histograms and graphs (docs/tensorboard.md)."""
 
 import copy
-import itertools
 import math
 import re
 import tempfile
@@ -22,7 +21,7 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 
 from experiments.fashion_grid import make_network as make_tutorials_network
-from runmanager import RunManager, RunsWarning, TensorBoard, load_runs, load_steps
+from runmanager import RunManager, TensorBoard, load_steps
 from tests.border.events import (
     LOADER,
     events_of,
@@ -267,23 +266,6 @@ def test_each_completed_run_has_the_last_matrix_of_each_evaluation(tmp_path):
     assert images_of(tmp_path / "failed") == {}
 
 
-@pytest.mark.parametrize("num_classes", [2, 4])
-def test_batches_of_other_classes_are_a_warning_and_no_matrix(tmp_path, num_classes):
-    labels = torch.arange(num_classes)
-    manager = manager_in(tmp_path)
-
-    def evaluate():
-        with manager.run(RUN, nn.Identity()):
-            for _ in manager.epochs(1):
-                manager.evaluate([(scores(PREDICTED), GIVEN), (scores(labels, num_classes), labels)])
-
-    with pytest.warns(RunsWarning, match=f"confusion: .* of 3 and of {num_classes} classes"):
-        evaluate()
-
-    assert images_of(tmp_path) == {}
-    assert load_runs(tmp_path)["status"].tolist() == ["completed"]
-
-
 # Histograms
 
 FLOATS = st.floats(-1e6, 1e6, width=32, allow_subnormal=False)
@@ -338,14 +320,6 @@ def test_large_values_and_every_float_type_are_summed(values, total, squares):
     assert sum(histogram.bucket) == histogram.num
 
 
-def test_a_large_tensor_of_any_layout_is_counted():
-    values = (torch.arange(5_000_000) % 31).float().reshape(1000, -1).t()[::2]
-
-    histogram = histogram_of(values)
-
-    assert list(histogram.bucket) == np.histogram(values, BINS)[0].tolist()
-
-
 @pytest.mark.parametrize("every", [2, 3, 9, 0])
 def test_histograms_come_as_often_as_asked_and_of_the_last_epoch(tmp_path, every):
     train(manager_in(tmp_path, tensorboard=TensorBoard(histogram_every=every)), RUN, 5)
@@ -382,22 +356,6 @@ def test_what_cannot_be_drawn_is_left_out():
         "weights/sparse.weight",
     }
     assert torch.equal(network["fc"].weight.grad, before)
-
-
-@pytest.mark.parametrize("separators", ["", "/_"])
-def test_biases_and_gradients_come_after_the_weights_as_each_page_sorts(separators):
-    network = nn.ModuleDict({layer: nn.LayerNorm(32) for layer in ("conv", "layers", "a_layer")})
-    for parameter in network.parameters():
-        parameter.grad = torch.ones_like(parameter)
-
-    # Histograms and Distributions take '_' for '/', Time Series does not
-    def key(tag):
-        return "".join("\0" if character in separators else character for character in tag)
-
-    groups = [tag.partition("/")[0] for tag in sorted(log_epoch(network)[0], key=key)]
-
-    assert list(dict.fromkeys(groups)) == ["weights", "weights:bias", "weights:grad", "weights:grad:bias"]
-    assert len(list(itertools.groupby(groups))) == 4
 
 
 # Graphs

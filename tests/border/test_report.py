@@ -2,10 +2,10 @@
 
 import contextlib
 import itertools
-import json
 import math
 import re
 import time
+from importlib.metadata import version
 from unittest import mock
 
 import pytest
@@ -18,7 +18,6 @@ from runmanager import (
     RunManagerError,
     StorageError,
     SuccessiveHalving,
-    load_runs,
     run_grid,
     write_report,
 )
@@ -76,26 +75,18 @@ def rows(page):
 # What it says
 
 
-def test_the_page_begins_with_the_verdict_the_best_mean_and_what_matters(text):
-    beginning = text[:2000]
-
+def test_the_page_has_the_verdict_the_note_in_markdown_failures_with_a_next_step_and_versions(report, text):
     for part in ("lr=0.01 optimizer=adam", "do not decide", "0.901", "95 %", "Changing lr alone"):
-        assert part in beginning
-
-
-def test_the_note_is_markdown_and_its_text_is_escaped(report, text):
-    assert "does <lr> matter?" in text
+        assert part in text[:2000]
+    further = (
+        "does <lr> matter?",
+        "ValueError: <b>no</b>",
+        "loss became nan",
+        "runmanager show",
+        version("torch"),
+    )
+    assert [part for part in further if part not in text] == []
     assert "<strong>half</strong>" in report.read_text()
-
-
-def test_failures_have_their_cause_and_a_next_step(text):
-    assert "ValueError: <b>no</b>" in text
-    assert "loss became nan" in text
-    assert "runmanager show" in text
-
-
-def test_the_timeline_counts_each_status(text):
-    assert "(12 attempts: 10 completed, 1 failed, 1 diverged)" in text
 
 
 def test_the_table_has_every_run_the_best_first_and_only_what_varied(page):
@@ -115,31 +106,6 @@ def test_the_page_has_figures_that_say_in_words_what_they_show(page):
     assert len(figures) >= 3
     assert "test_accuracy" in words
     assert all(svg.get("aria-label") or svg.get("aria-labelledby") for svg in figures)
-
-
-def numbers_in(value):
-    if isinstance(value, dict):
-        value = [*value.values()]
-    if isinstance(value, list):
-        return [number for item in value for number in numbers_in(item)]
-    return [value] if isinstance(value, int | float) else []
-
-
-def test_the_page_has_the_curves_of_the_runs_as_data(page):
-    numbers: list[float] = []
-    for script in page.iter("script"):
-        if "json" in script.get("type", ""):
-            numbers += numbers_in(json.loads(script.text or "null"))
-
-    for epoch in (1, 2, 3):  # of the best run
-        assert any(math.isclose(number, 0.902 * epoch / 3, rel_tol=1e-3) for number in numbers)
-
-
-def test_the_page_says_how_it_was_run(text):
-    import torch
-
-    assert torch.__version__.partition("+")[0] in text
-    assert "cpu" in text
 
 
 # Its form
@@ -196,21 +162,6 @@ def test_few_and_odd_runs_make_a_page_too(tmp_path, grid, values):
     page = page_of(tmp_path, grid, lambda _: values)
 
     assert text_of(page)
-
-
-def test_a_mean_of_pairs_below_all_scores_is_drawn(tmp_path):
-    losses = {(1, 1): 1.0, (1, 2): 1000.0, (2, 2): 1.0}  # run (2, 1) fails: the mean of lr=2 is below 0
-
-    page = page_of(tmp_path, {"lr": [1, 2], "width": [1, 2]}, lambda run: {"loss": losses[run.lr, run.width]})
-
-    assert "All else equal" in text_of(page)
-
-
-def test_a_page_of_one_axis_has_no_bar_beside_its_figure(tmp_path):
-    page = page_of(tmp_path, {"lr": [0.1, 0.2, 0.3]}, lambda run: {"loss": run.lr})
-
-    assert "changes" not in [table.get("id") for table in page.iter("table")]
-    assert next(svg.get("aria-label") for svg in page.iter("svg")) == "loss by lr"
 
 
 def test_a_page_without_a_result_begins_with_the_failures(tmp_path):
@@ -297,27 +248,11 @@ def test_the_time_of_the_first_attempt_is_when_it_was_begun(tmp_path):
     assert "2023-11-14 22:13 to 23:13 UTC" in text_of(page)
 
 
-def test_several_goals_have_their_pareto_front(tmp_path):
-    def two(run):
-        return {"score": run.lr, "cost": run.lr if run.width == 8 else 2.0}
-
-    text = text_of(page_of(tmp_path, {"lr": [0.1, 0.2], "width": [8, 9]}, two, goal=["max:score", "min:cost"]))
-
-    assert "Pareto front" in text
-    assert "score" in text
-    assert "cost" in text
-
-
 def test_another_goal_may_be_given(tmp_path):
     execute(tmp_path, {"lr": [0.1, 0.2]}, lambda run: {"f1": run.lr, "cost": run.lr}, goal="max:f1")
 
-    texts = [
-        text_of(parse(write_report(tmp_path / "e", tmp_path / "page.html", goal=goal)))
-        for goal in (None, "min:cost")
-    ]
-
-    assert ["Run 2 (lr=0.2) is best" in text for text in texts] == [True, False]
-    assert ["Run 1 (lr=0.1) is best" in text for text in texts] == [False, True]
+    for goal, said in ((None, "Run 2 (lr=0.2) is best"), ("min:cost", "Run 1 (lr=0.1) is best")):
+        assert said in text_of(parse(write_report(tmp_path / "e", tmp_path / "page.html", goal=goal)))
 
 
 def test_two_experiments_are_one_page_with_their_differences(tmp_path):
@@ -384,55 +319,6 @@ def test_report_true_keeps_a_page_up_to_date_while_the_grid_runs(tmp_path):
 
 
 # In a browser, by roles and names as a reader has them
-
-
-def runs_in(page):
-    table = page.get_by_role("table").filter(has=page.get_by_role("columnheader", name="status"))
-    return {row.split()[1] for row in table.first.locator("tbody tr").all_inner_texts() if row.strip()}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("condition", ["lr<0.1", "status=failed", "optimizer=sgd"])
-def test_the_filter_takes_a_condition(open_page, report, condition):
-    page = open_page()
-
-    page.get_by_role("searchbox", name="Show runs with").fill(condition)
-
-    name, value = re.split("[<=]", condition)
-    runs = load_runs(report.parent / "e")
-    chosen = runs[runs[name] < float(value)] if "<" in condition else runs[runs[name] == value]
-    assert runs_in(page) == set(chosen["run"].astype(str))
-
-
-@pytest.mark.slow
-def test_the_address_opens_a_run_and_compares_two(open_page):
-    one = open_page("#run-2").get_by_role("dialog").inner_text()
-    two = open_page("#run-1?with=run-9").get_by_role("dialog").inner_text()
-
-    assert "ValueError: <b>no</b>" in one
-    assert "runmanager show" in one
-    for part in ("run 1", "run 9", "lr", "0.1", "0.01", "runmanager diff"):
-        assert part in two
-
-
-@pytest.mark.slow
-def test_a_heading_sorts_and_a_button_shows_all_columns(open_page):
-    page = open_page()
-    headings = page.get_by_role("columnheader")
-    number = headings.count()
-
-    page.get_by_role("columnheader", name="test_loss").first.get_by_role("button").click()
-    page.get_by_role("button", name="All columns").click()
-
-    assert headings.count() > number
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("width", [1280, 390])
-def test_nothing_is_wider_than_the_screen_of_a_computer_or_a_phone(open_page, width):
-    page = open_page(viewport={"width": width, "height": 900})
-
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
 @pytest.mark.slow

@@ -7,13 +7,12 @@ import pytest
 
 from runmanager import RunBuilder, write_report
 from tests.border.experiments import execute
-from tests.browser import NEEDS_CHROMIUM, wait_until
+from tests.browser import NEEDS_CHROMIUM
 
 pytestmark = NEEDS_CHROMIUM
 AXES = {"lr": (0.1, 0.01, 0.001), "optimizer": ("adam", "sgd"), "seed": range(3), "clip": (None, 0.5)}
 GRID = [run._asdict() for run in RunBuilder.get_runs(AXES)]
 EPOCHS = 5
-TOP_OF_LEARNING = "Math.abs(document.getElementById('learning').getBoundingClientRect().y)"
 
 
 def score(run):
@@ -125,26 +124,6 @@ def test_a_finger_reads_a_curve_on_a_phone_too_on_which_nothing_is_wider_than_th
     assert cell.bounding_box()["x"] < 390
 
 
-def test_the_same_run_is_lit_in_the_table_and_in_the_figures(page):
-    row = page.locator("#runs tbody tr").first
-    row.hover()
-
-    run = row.get_attribute("data-r")
-    assert (
-        page.locator(f"svg path.run.on[data-r='{run}']").count() == page.locator("svg path.run.on").count() == 2
-    )
-
-
-def test_figures_and_tools_have_roles_and_names(page):
-    tree = page.locator("body").aria_snapshot()
-
-    for line in (
-        '- searchbox "Show runs with"', '- combobox "Color by"', '- group "Values of lr"',
-        '- application "test_accuracy by epoch"', '- application "Runs by device and time"', '- link "run 2"',
-    ):  # fmt: skip
-        assert line in tree, line
-
-
 # Choosing
 
 
@@ -179,25 +158,6 @@ def test_a_mistaken_condition_is_explained_and_changes_nothing(page):
     assert page.locator("#shown").inner_text().startswith("these runs have no column 'statu'; they have: ")
     assert page.locator("#filter").get_attribute("aria-invalid") == "true"
     assert visible(page) == before
-
-
-def test_the_legend_hides_a_value_everywhere(page):
-    button = page.locator("#legend button", has_text="0.01").first
-    button.click()
-
-    assert button.get_attribute("aria-pressed") == "false"
-    assert {GRID[int(run) - 1]["lr"] for run in visible(page)} == {0.1, 0.001}
-    assert {GRID[int(run)]["lr"] for run in lines(figure(page, "curves"))} == {0.1, 0.001}
-
-
-def test_the_same_value_has_the_same_color_in_every_figure(page):
-    page.get_by_label("Color by").select_option("optimizer")
-    script = """() => [...document.querySelectorAll('svg path.run[data-r]:not(.lost)')].map(
-      (path) => [path.dataset.r, path.getAttribute('class').match(/[co]\\d/)[0]])"""
-
-    colors = {(GRID[int(run)]["optimizer"], color) for run, color in page.evaluate(script)}
-
-    assert colors == {("adam", "c0"), ("sgd", "c1")}
 
 
 def test_headings_sort_the_table_and_say_so(page):
@@ -264,25 +224,6 @@ def test_everything_that_is_chosen_is_in_the_address(page, open_page):
     page.keyboard.press("Escape")
     page.get_by_role("button", name="Show all runs").click()
     assert len(visible(page)) == len(GRID)
-
-
-def test_a_link_of_the_page_keeps_what_is_chosen(page, open_page):
-    page.locator("#filter").fill("optimizer=adam")
-    page.get_by_role("link", name="Learning").click()
-    wait_until(page, f"{TOP_OF_LEARNING} < 40")  # it scrolls smoothly
-
-    address = page.evaluate("location.hash")
-    page.reload()
-
-    assert address == "#learning?filter=optimizer%3Dadam"
-    for each in (page, open_page(address)):
-        assert {GRID[int(run) - 1]["optimizer"] for run in visible(each)} == {"adam"}
-        wait_until(each, f"{TOP_OF_LEARNING} < 40")
-
-
-@pytest.mark.parametrize("address", ["#run-7?hide=%&with=run-7&sort=no&%E0", "#?&&="])
-def test_an_address_that_is_written_by_hand_does_no_harm(open_page, address):
-    assert len(visible(open_page(address))) == len(GRID)
 
 
 def test_two_runs_are_set_side_by_side(open_page):

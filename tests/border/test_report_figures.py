@@ -7,11 +7,21 @@ import re
 import sys
 from unittest import mock
 
+import pandas as pd
 import pytest
 
-from benchmarks.colors import SIGHTS, contrast, distance, least_distance
+from benchmarks.colors import SIGHTS, contrast, least_distance
 from benchmarks.page import themes
-from runmanager import IntRange, LogUniform, RunBuilder, RunManager, Uniform, write_report
+from runmanager import (
+    IntRange,
+    LogUniform,
+    MissingExtraError,
+    RunBuilder,
+    Uniform,
+    importances,
+    load_table,
+    write_report,
+)
 from tests.border.experiments import Scored, execute
 from tests.border.pages import by_id, parse, text_of
 
@@ -174,20 +184,6 @@ def test_colors_are_told_apart_by_everybody_and_seen_by_everybody():
             assert min(contrast(colors[text], colors[back]) for back in ("card", "paper")) >= 4.5
 
 
-def test_the_distance_of_colors_is_that_of_the_standard():
-    assert contrast("#ffffff", "#767676") == pytest.approx(4.54, abs=0.01)
-    assert distance("#ff0000", "#00ff00") == pytest.approx(86.61, abs=0.05)
-    assert distance("#808080", "#808080") == 0
-    assert distance("#0000ff", "#0000fa") == pytest.approx(distance("#0000fa", "#0000ff"))
-
-
-def test_no_control_character_of_a_value_gets_into_the_page(tmp_path):
-    page_of(tmp_path, {"a": ["a\x00b", "\x1b[31m"], "lr": [0.1, 0.2]}, lambda run: run.lr)
-
-    content = (tmp_path / "page.html").read_text("utf-8")
-    assert [char for char in content if not char.isprintable() and char != "\n"] == []
-
-
 # Ranges
 
 
@@ -216,22 +212,19 @@ def test_a_sample_says_what_matters_where_the_best_are_and_how_they_rose(tmp_pat
     assert dots(history) == 60
 
 
-def test_few_runs_of_a_sample_with_repeats_too_may_be_chance_and_importances_need_optuna(tmp_path, monkeypatch):
-    runs = [run._asdict() for run in RunBuilder.sample(SPACE, 20, seed=0)]
-    for name, grid in (
-        ("plain", runs),
-        ("repeats", [{**run, "seed": seed} for run in runs for seed in range(3)]),
-    ):
-        for params in grid:
-            with RunManager(name, tmp_path, display=False, tensorboard=False).run(params) as manager:
-                for _ in manager.epochs(1):
-                    manager.track(test_accuracy=0.5 - abs(params["dropout"] - 0.2))
-        page = parse(write_report(tmp_path / name, tmp_path / "page.html"))
-        assert "of only 20 results, that may be chance." in text_of(by_id(page, "matters"))
+def test_few_results_of_a_sample_may_be_chance_and_importances_need_optuna(tmp_path):
+    runs = [{**run._asdict(), "seed": seed} for run in RunBuilder.sample(SPACE, 20, seed=0) for seed in (0, 1)]
+    rows = [{**run, "test_accuracy": 0.5 - abs(run["dropout"] - 0.2)} for run in runs]
+    table = load_table(pd.DataFrame(rows), hyperparameters=[*SPACE, "seed"])
 
-    monkeypatch.setitem(sys.modules, "optuna", None)
-    page = parse(write_report(tmp_path / "plain", tmp_path / "page.html"))
-    assert text_of(by_id(page, "matters")).startswith("importances needs optuna: pip install")
+    page = parse(write_report(table, tmp_path / "page.html"))
+    with mock.patch.dict(sys.modules, optuna=None):
+        without = parse(write_report(table, tmp_path / "page.html"))
+        with pytest.raises(MissingExtraError, match=r"torch-runmanager\[optuna\]"):
+            importances(table)
+
+    assert "of only 20 results, that may be chance." in text_of(by_id(page, "matters"))
+    assert text_of(by_id(without, "matters")).startswith("importances needs optuna: pip install")
 
 
 @pytest.mark.slow(everywhere=True)

@@ -51,6 +51,7 @@ TAGS = {
     "top5_accuracy": "accuracy/top5", "validation_f1_macro": "f1_macro/validation",
 }  # fmt: skip
 OF_GOAL = ("Goal/best max:test_accuracy", "Goal/best_after_s", "Goal/best_epoch", "Goal/last", "Goal/epoch_s")
+OF_REWARD = ("Goal/best max:reward", "Goal/last")
 NAN = math.nan
 
 
@@ -113,16 +114,11 @@ def test_a_run_has_every_specified_tag_in_order(tmp_path):
 
 
 def test_scalars_equal_the_table_and_come_back_as_its_columns(root):
-    table, scalars, back = (
-        load_results(root),
-        scalars_of(root),
-        from_tensorboard(root / "e").dropna(subset="loss"),
-    )
+    table, scalars = load_results(root), scalars_of(root)
+    back = from_tensorboard(root / "e").dropna(subset="loss")
 
     for column, tag in TAGS.items():
-        assert scalars[tag] == [
-            (epoch, float(np.float32(value))) for epoch, value in enumerate(table[column], 1)
-        ]
+        assert scalars[tag] == [*enumerate(table[column].astype("float32").astype(float), 1)]
         if column not in ("val_iou", "validation_f1_macro"):
             assert back[column].tolist() == [value for _, value in scalars[tag]]
     expected = [8 / seconds for seconds in table["epoch duration"]]
@@ -145,10 +141,8 @@ def test_the_norm_of_gradients_is_that_before_fit_clips_them(tmp_path, options):
     for clip, network in zip((None, 0.01), networks, strict=True):
         optimizer = torch.optim.SGD(network.parameters(), 1e-9)
         run = {"clip": clip or 0}
-        fit(
-            run, network, [batch], manager_in(tmp_path), optimizer=optimizer, epochs=2, clip_grad_norm=clip,
-            **options,
-        )  # fmt: skip
+        options |= {"optimizer": optimizer, "epochs": 2, "clip_grad_norm": clip}
+        fit(run, network, [batch], manager_in(tmp_path), **options)
 
     folders = sorted((tmp_path / "e").glob("*-clip=*"))
     clipped, whole = ([norm for _, norm in scalars_of(folder)["train/grad_norm"]] for folder in folders[::-1])
@@ -224,8 +218,13 @@ def test_drawing_disturbs_no_random_number_and_no_gradient(tmp_path):
     def numbers(name, **options):
         torch.manual_seed(3)
         np.random.seed(3)  # noqa: NPY002
-        network = Noisy(nn.Flatten(), nn.Linear(16, 3))
-        train(RunManager(name, tmp_path, display=False, **options), RUN, 2, network=network)
+        manager = RunManager(name, tmp_path, display=False, **options)
+
+        def log(epoch):
+            if not options:
+                manager.log(score=epoch, image=torch.rand(4, 4, generator=torch.Generator()))
+
+        train(manager, RUN, 2, log, Noisy(nn.Flatten(), nn.Linear(16, 3)))
         table = load_results(tmp_path / name).drop(columns=["epoch duration", "run duration"])
         return torch.rand(3).tolist(), np.random.rand(), table.to_csv()  # noqa: NPY002
 
@@ -264,14 +263,8 @@ def test_the_goal_of_a_grid_is_that_of_its_runs_and_of_later_loops_in_its_experi
             for epoch in manager.epochs(2):
                 manager.track(reward=epoch + run["lr"] if isinstance(run, dict) else epoch)
 
-    run_grid(
-        {"lr": [1.0]},
-        reward,
-        experiment="e",
-        root=tmp_path,
-        goal="min:reward",
-        **{**QUIET, "tensorboard": True},
-    )
+    options = {**QUIET, "tensorboard": True}
+    run_grid({"lr": [1.0]}, reward, experiment="e", root=tmp_path, goal="min:reward", **options)
     reward({"lr": 2.0}, manager_in(tmp_path))
 
     for folder, first in zip(sorted((tmp_path / "e").glob("0*")), (1, 3), strict=True):
@@ -281,15 +274,6 @@ def test_the_goal_of_a_grid_is_that_of_its_runs_and_of_later_loops_in_its_experi
         assert "| goal | min:reward |" in texts_of(folder)["run/config"]
 
 
-def test_the_metric_of_the_kept_weights_decides_where_no_goal_is_given(tmp_path):
-    manager, network = manager_in(tmp_path), make_network()
-    with manager.run(RUN, network, LOADER):
-        for epoch in manager.epochs(3, checkpoint={"network": network}, keep="best:f1"):
-            manager.track(f1=[0.5, 0.75, 0.25][epoch - 1], test_accuracy=epoch / 4)
-
-    assert [value for _, value in scalars_of(tmp_path)["Goal/best max:f1"]] == [0.5, 0.75, 0.75]
-
-
 # Text and layout
 
 
@@ -297,14 +281,8 @@ def test_the_configuration_is_a_table(tmp_path):
     train(manager_in(tmp_path), {"lr": 0.1, "note": "a|b <c>\nd", "schedule": None, "device": "cpu"})
 
     lines = texts_of(tmp_path)["run/config"].splitlines()
-    first = [
-        "| setting | value |",
-        "|---|---|",
-        "| lr | 0.1 |",
-        "| note | a\\|b &lt;c> d |",
-        "| schedule | none |",
-    ]
-    assert lines[:5] == first
+    first = "| setting | value |\n|---|---|\n| lr | 0.1 |\n| note | a\\|b &lt;c> d |\n| schedule | none |"
+    assert "\n".join(lines[:5]) == first
     assert {"| device | cpu |", "| parameters | 51 |", f"| torch | {version('torch')} |"} <= set(lines)
     assert all(line.startswith("| ") and line.endswith(" |") for line in lines[2:])
     assert len(set(lines)) == len(lines)
@@ -432,15 +410,7 @@ def test_a_resumed_run_has_each_point_once_as_a_run_that_was_not_interrupted(tmp
 
     resumed, whole = scalars_of(tmp_path / "resumed"), scalars_of(tmp_path / "whole")
     assert set(resumed) == set(whole)
-    for tag in (
-        "loss/train",
-        "accuracy/test",
-        "train/lr",
-        "steps/score",
-        "mine",
-        "Goal/best max:reward",
-        "Goal/last",
-    ):
+    for tag in ("loss/train", "accuracy/test", "train/lr", "steps/score", "mine", *OF_REWARD):
         assert resumed[tag] == whole[tag]
     assert whole["Goal/best_epoch"] == resumed["Goal/best_epoch"] == [(1, 1), (2, 2), (3, 2), (4, 2)]
     histograms = events_of(tmp_path / "resumed").Histograms("weights/1.weight")
@@ -478,12 +448,11 @@ def test_a_run_resumed_inside_an_epoch_shows_each_step_once(tmp_path, moments):
 # Faults
 
 
-@pytest.mark.parametrize("part", [0.5, 0.9])
-def test_a_full_disk_ends_logging_with_one_warning_and_training_goes_on(tmp_path, part):
+def test_a_full_disk_ends_logging_with_one_warning_and_training_goes_on(tmp_path):
     resource = pytest.importorskip("resource", reason="Windows has no limits of file sizes")
     train(manager_in(tmp_path / "whole"), RUN, 5, checkpoint=False)
     expected = [step for step, _ in values_of(tmp_path / "whole")]
-    limit = int(event_files(tmp_path / "whole")[0].stat().st_size * part)
+    limit = int(event_files(tmp_path / "whole")[0].stat().st_size * 0.7)
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
 
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
