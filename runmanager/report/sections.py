@@ -62,7 +62,7 @@ def cards(data: ReportData) -> dict[str, str]:
         cards = {Status.COMPLETED: f"{completed:,} of {number:,}"}
         cards |= {word: f"{count:,}" for word, count in counts.items() if word != Status.COMPLETED}
     if epochs := [len(run.epochs) for run in data.results if run.epochs]:
-        each = " to ".join(dict.fromkeys([f"{min(epochs):,}", f"{max(epochs):,}"]))
+        each = " to ".join(dict.fromkeys([f"{min(epochs)}", f"{max(epochs)}"]))
         word = "epoch" if sum(epochs) == 1 else "epochs"
         cards[f"{word}, {each} per run" if number > 1 else word] = f"{sum(epochs):,}"
         cards["run time"] = duration(float(data.runs["run duration"].sum()))

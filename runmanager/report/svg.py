@@ -85,7 +85,7 @@ class Figure:
     def across(self, low: float, high: float, *, is_wide: bool | None = None) -> Scale:
         """Return the scale of the x-axis; with `is_wide`, it has margins and may be logarithmic."""
         if is_wide is None:
-            return Scale(low, high, LEFT, self.end)
+            return Scale(low, high, LEFT + 6, self.end)  # the ring of a dot is beside the numbers
         return value_scale(low, high, LEFT, self.end, is_wide=is_wide)
 
     def up(self, low: float, high: float) -> Scale:
