@@ -190,6 +190,18 @@ def test_values_of_a_batch_without_a_loss_are_not_weighted_silently(manager):
             manager.track_loss(1.0, 10)
 
 
+def test_a_value_before_the_first_batch_is_not_weighted_silently_with_those_of_batches(manager):
+    def track():
+        for _ in one_epoch(manager, DataLoader(VALUES, batch_size=4)):
+            manager.track(norm=1.0)
+            for values in manager.batches():
+                manager.track_loss(1.0, values)
+                manager.track(norm=2.0)
+
+    with pytest.warns(RunsWarning, match="'norm' count the same"):
+        track()
+
+
 def test_two_tensors_of_one_shape_are_parts_if_torch_has_collated_them(manager):
     sample = zeros(6)
     for stream, collate in (([sample, sample], None), (sample, list)):

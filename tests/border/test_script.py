@@ -91,16 +91,6 @@ def test_a_parameter_of_train_becomes_an_axis_and_a_column_when_given_and_a_cons
     assert "data_dir" not in runs  # a constant
 
 
-def test_a_parameter_without_a_default_is_an_axis(tmp_path):
-    def train(run, manager, lr):
-        with manager.run(run):
-            for _ in manager.epochs(1):
-                manager.track_loss(lr, 1)
-
-    assert start(tmp_path, "--lr 0.3", train, constants=()) == 0
-    assert load_runs(tmp_path)["loss"].tolist() == [0.3]
-
-
 def test_repeats_are_those_that_are_axes(tmp_path):
     assert start(tmp_path, "--lr 0.1 --seed 1 2", repeats=("seed", "fold")) == 0
 
