@@ -46,21 +46,23 @@ _KEY = re.compile(r"((?i:key|token|secret|pass|auth|credential|url|://)|[^\s,'\"
 _CLOCK = re.compile(
     r"\b(time(_ns)?|perf_counter|monotonic|now|today|utcnow|strftime|ctime|localtime|uuid[14]|getpid|urandom"
     r"|token_\w+|mkdtemp|mkstemp|gettempdir|TemporaryDirectory|NamedTemporaryFile)\("
-    r"|\bdefault_factory=[\w.]*(time|now|today|uuid[14])\b"
+    r"|\bdefault_factory=[\w.]*(time|now|today|uuid[14])\b|\bruntime\.output_dir\b"  # of Hydra
 )
 _RANDOM = re.compile(
     r"\b(rand(n|int|perm)?|rand(n|int)?_like|random|normal|uniform|choices?|shuffle|sample|permutation|integers"
     r"|bernoulli|multinomial|random_split|train_test_split)\((?!.*\b(generator|random_state|seed)=)"
     r"|\b(default_rng|RandomState|Random)\(\)"
+    r"|^\w+ = (?!.*load).*\bnn\.(Linear|Bilinear|Conv|Embedding|RNN|LSTM|GRU|Transformer|Multihead)"
 )
 _STARTS = re.compile(r"\b(run_grid|main)\(")  # calls that start a grid
 _OPENS = re.compile(
     r"\b(open\((?!.*, '[wax]b?')|load\(|loadtxt\(|imread\(|read_\w+\(|from_pretrained\(|load_dataset\("
     r"|urlopen\(|fromfile\(|genfromtxt\(|memmap\(|File\(|connect\(|getlines?\(|listdir\(|scandir\(|r?i?glob\(|iterdir\("
-    r"|ImageFolder\(|check_output\(|parse_args\(|getenv\(|environ\.get\(|(environ|argv)\[[^]]*\](?! =))"
+    r"|globals\(|ImageFolder\(|check_output\(|parse_args\(|getenv\("
+    r"|environ\.get\(|(environ|argv)\[[^]]*\](?! =))"
 )
+# by file, id of a module's spec, which their values keep unique, and the cells of a notebook
 _SOURCES: dict[tuple[object, ...], "Source"] = {}
-"""Sources by file, id of a module's spec, which their values keep unique, and the cells of a notebook."""
 
 _BY_RUNS: dict[tuple[str, str], tuple[str | None, str]] = {}
 """Module of `train` and a name -> the value before the last runs in this process, if any, and after them."""
@@ -127,11 +129,12 @@ class Source:
         for node in _simple(self.body):
             text = "" if isinstance(node, _DEFINITIONS) else unparsed(node)
             self.is_seeded |= "seed(" in text
+            is_loading = re.match(r"(?!self).*\.load_state_dict\(", text)  # which replaces random weights
             targets = [*_assigned(node)]
             partly, attributes = {name for name, part in targets if part}, re.findall(r"\w+\.\w+", text)
             causes = {
                 why
-                for name in re.findall(r"\w+", text)
+                for name in re.findall(r"\w+", text * (not is_loading))
                 for item, why in self.fresh(name).items()
                 # self.n = n takes nothing from self, but self.n = self.t does
                 if name not in partly or f"{name}.{item}" in attributes
@@ -140,7 +143,7 @@ class Source:
             if _UNSEEDED in causes or (_RANDOM.search(text) and not self.is_seeded):
                 why = _UNSEEDED
             for name, part in targets:
-                is_new = not part and node in whole and not isinstance(node, ast.AugAssign)
+                is_new = is_loading or (not part and node in whole and not isinstance(node, ast.AugAssign))
                 before = [] if is_new else self.bindings.get(name, [])
                 item = part.strip("*") if why else part or "*"
                 self.bindings[name] = [*before, (node, item, why or (_CLOCKS if causes else ""))]
@@ -244,23 +247,25 @@ class Reached:
             _add(self.values, name, f"{type(value).__name__}({', '.join(items)})")
         self.text(type(value))
         ignored: tuple[type[ast.AST], ...] = ()
-        if _is_code(value):
+        if _is_code(value) and not fresh:
             ignored = (*_LOOPS, *(_DEFINITIONS if scope_of(inspect.unwrap(value)) else ()))
         assigning = [part for part in source.bindings.get(root, ()) if not isinstance(part[0], ignored)]
         for item, inside in items.items():
-            label, text, blind = f"{name}.{item}".rstrip("."), self.text(inside), self.blind
+            label = f"{name}.{item}".rstrip(".")
             why = fresh.get(item, "") if item else next(iter(fresh.values()), "")
             if isinstance(inside, str):
                 why = why or fresh.get("*", "")
+            # the statement has what such a value is made of
+            text = f"<{full_name(type(inside))}>" if why else self.text(inside)
             if why:
-                text, blind = f"<{full_name(type(inside))}>", {why}
+                self.blind = {why}
             # shortened for the journal, with a hash in place of possible keys
-            elif len(text) > _MOST_SHOWN or _KEY.search(f"{label} {text}"):
+            if len(text) > _MOST_SHOWN or _KEY.search(f"{label} {text}"):
                 text = f"a value with hash {short_hash(text)[:8]}"
             _add(self.values, label, text)
-            if blind - {_CLOCKS}:
-                self.named[label] = ", ".join(sorted(blind))
-            if blind or is_partly or _is_code(value):  # step = scaled(step, 2)
+            if self.blind - {_CLOCKS}:
+                self.named[label] = ", ".join(sorted(self.blind))
+            if self.blind or is_partly or _is_code(value):  # step = scaled(step, 2)
                 # args.folder = f"runs/{time()}" says nothing about the rest of args
                 nodes = [node for node, part, _ in assigning if part == item or not (why and item)]
                 self.read_source(self.statements, root, nodes, source)
@@ -451,7 +456,8 @@ def fresh_attributes(kind: Any) -> set[str]:
             inner = Source({}, ast.walk(node))
             for name in inner.bindings:
                 if fresh := inner.fresh(name):
-                    attributes |= {*fresh, *({name} & of_class)}
+                    # "" is of register_buffer("noise", torch.randn(3))
+                    attributes |= {*(item or "_buffers" for item in fresh), *({name} & of_class)}
     return attributes
 
 
@@ -556,10 +562,9 @@ def _simple(body: Iterable[ast.AST]) -> Iterator[ast.stmt]:
 
 def _assigned(node: Any) -> Iterator[tuple[str, str]]:
     """Yield the names that a statement assigns, each with an attribute or item, "" for all, "*" by a call."""
-    if isinstance(node, _DEFINITIONS):
-        yield node.name, ""
-        return
-    for part in ast.walk(node):
+    for part in [node] if isinstance(node, _DEFINITIONS) else ast.walk(node):
+        if isinstance(part, _DEFINITIONS):
+            yield part.name, ""
         is_call = isinstance(part, ast.Expr) and isinstance(part.value, ast.Call)  # such as layers.append(...)
         if is_call or isinstance(getattr(part, "ctx", None), ast.Store):
             name, *parts = re.findall(r"\w+", unparsed(part))

@@ -6,9 +6,7 @@ from contextlib import suppress
 from typing import Any
 
 from runmanager.core.experiment import Experiment
-from runmanager.core.outcome import Status
 from runmanager.core.run import Run
-from runmanager.core.state import read_run
 from runmanager.core.wording import listed
 from runmanager.errors import InvalidArgumentError, Problems
 
@@ -18,7 +16,7 @@ def numbers_of(only: Any, problems: Problems) -> list[int]:
     numbers: dict[int, None] = {}
     with suppress(TypeError):
         numbers = dict.fromkeys(map(operator.index, only if hasattr(only, "__iter__") else [only]))
-    if not numbers or isinstance(only, bool):
+    if not numbers:
         rule = "only must be the number of a run, from the column `run`, or a list of numbers"
         problems.append(f"{rule}, got {only!r:.60}: write only=7")
     return [*numbers]
@@ -36,8 +34,6 @@ def choose(
             problem = f"this grid has no such run; its runs are {listed(sorted(folders))}"
         elif folder.unavailable:
             problem = folder.unavailable
-        elif (result := read_run(folder)).status is Status.COMPLETED and not result.error:
-            problem = "its results are kept; to execute it again, give the grid another experiment="
         else:
             continue
         problems.append(f"only={number}: {problem}")

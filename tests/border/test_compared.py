@@ -24,6 +24,7 @@ from torch.utils.data import TensorDataset
 import helpers
 
 FLAG = True
+_ = torch.rand(1 + int.from_bytes(os.urandom(2), "big"))  # a warm process draws the same numbers at each start
 """
 TAIL = "\ndef read():\n    return X\n"
 VALUES = {  # of X -> what a part of it becomes
@@ -85,6 +86,11 @@ HOLDERS = {  # a module that reads [1], which becomes [2]
     "module of one's own": "def read():\n    return helpers.SETTINGS['lr']\n# [1]\n",
     "function of a module of one's own": "from helpers import step as go\ndef read():\n    return go()\n# [1]\n",
     "script of torch": "@torch.jit.script\ndef X(x):\n    return x + [1][0]\n" + TAIL,
+    "script of torch in a block": "with torch.no_grad():\n    @torch.jit.script\n    def X(x):\n        return x + [1][0]\n" + TAIL,
+    "size of a frozen network": "X = nn.Linear([1][0], 2).requires_grad_(False)\n" + TAIL,
+    "file of a frozen network": "X = nn.Linear(1, 1, bias=False).requires_grad_(False)\nF = Path(__file__).with_name('scale.txt')\n"
+    "X.load_state_dict({'weight': torch.full((1, 1), float(F.read_text()))})\n# [1]\n" + TAIL,
+    "argument beside a clock": "def make(at, n):\n    def read():\n        return at, n\n    return read\nN = [1]\nX = make(time.time(), N)\n" + TAIL,
     "decorated by torch": "@torch.no_grad()\ndef X(x):\n    return [1]\n" + TAIL,
     "compiled": "X = torch.compile(lambda x: x * [1], backend='eager')\n" + TAIL,
     "single dispatch": "@functools.singledispatch\ndef X(x):\n    return [1]\n" + TAIL,
@@ -99,6 +105,7 @@ FRESH = [  # a clock whose value is in it does not count, and what takes its pla
     "def read(begun=FRESH):\n    return begun\n",
     "class X:\n    begun = FRESH\n" + TAIL,
     "class T:\n    def __init__(s):\n        s.t = FRESH\nX = T()\ndef read():\n    return X.t\n",
+    "def make(x):\n    def read():\n        return x\n    return read\nX = make(FRESH)\n" + TAIL,
     "def f():\n    x = FRESH\n    def read():\n        return x\n    return read\nread = f()\n",
 ]
 CLOCKS = ["time.time()", "str(datetime.datetime.now())", "uuid.uuid4().hex"]
@@ -146,6 +153,12 @@ PASSED_OVER = {  # code, which changes do not count
     "not read": ("X = [1]\ndef read():\n    return 1\n", "[1]", "[2]"),
     "other attribute": ("A = types.SimpleNamespace(n=2, jobs=1)\ndef read():\n    return A.n\n", "jobs=1", "jobs=4"),
     "weights": ("X = nn.Linear(1, 1)\nnn.init.ones_(X.weight)\n" + TAIL, "ones_", "zeros_"),
+    "frozen weights without a seed": ("X = nn.Linear(2, 2).requires_grad_(False)\n" + TAIL, "", ""),
+    "state without a seed": ("N = nn.Linear(2, 2)\nX = N.state_dict()\n" + TAIL, "", ""),
+    "buffer without a seed": ("class N(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+                              "        self.register_buffer('b', torch.randn(3))\nX = N()\n" + TAIL, "", ""),
+    "folder of Hydra's job": ("class HydraConfig:\n    def get():\n        job = types.SimpleNamespace(output_dir=f'outputs/{time.time()}')\n"
+                              "        return types.SimpleNamespace(runtime=job)\nX = HydraConfig.get().runtime.output_dir\n" + TAIL, "", ""),
     "environment": ("os.environ['X_OF_TEST'] = '1'\ndef read():\n    return os.environ\n", "'1'", "'2'"),
     "other name of a module": ("import torch.nn.functional as F\ndef read():\n    return F.relu\n", "import torch.nn.functional as F",
                                "from torch.nn import functional as F"),

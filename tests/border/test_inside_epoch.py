@@ -102,7 +102,7 @@ def batch_by_batch(manager):
         yield batch, 0
 
 
-def train(root, stop=None, make=shuffled, *, every=1, num_epochs=3, before_loop=None, loop=batch_by_batch):
+def train(root, stop=None, make=shuffled, *, every=1, num_epochs=3, loop=batch_by_batch):
     """Train until `stop`: the epoch and the batch in which it is interrupted. Count the batches per epoch.
 
     Gradients are added up over three batches, so that a checkpoint finds them in the middle. A `loop` yields
@@ -118,8 +118,6 @@ def train(root, stop=None, make=shuffled, *, every=1, num_epochs=3, before_loop=
     manager, counts = manager_in(root), dict.fromkeys(range(1, num_epochs + 1), 0)
     with suppress(KeyboardInterrupt), manager.run({"lr": 0.1}, network, make()):
         for epoch in manager.epochs(num_epochs, checkpoint=parts, keep="last", checkpoint_every=every):
-            if before_loop:
-                before_loop(manager, network, scheduler)
             for (samples, labels), number in loop(manager):
                 counts[epoch] += 1
                 if (epoch, counts[epoch]) == stop:
@@ -174,25 +172,6 @@ def test_a_run_that_is_killed_twice_inside_an_epoch_ends_bit_for_bit_as_if_it_wa
     counts = train(tmp_path / "killed", make=EXACT[name])
 
     assert counts == [2, 6, 6][: 4 - epoch]
-    assert left(tmp_path / "killed") == left(tmp_path / "whole")
-
-
-def before_loop(manager, network, scheduler):
-    manager.evaluate(DataLoader(DATA, 5), "early")
-    manager.track(rate=scheduler.get_last_lr()[0])
-    manager.log(rate_step=torch.rand(()))
-    scheduler.optimizer.param_groups[0]["lr"] *= 0.5
-    torch.randn(3)
-    with torch.no_grad():
-        network[0].bias += 1
-
-
-@by_night
-def test_code_before_the_loop_over_the_batches_is_undone(tmp_path):
-    train(tmp_path / "whole", before_loop=before_loop)
-    train(tmp_path / "killed", (2, 4), before_loop=before_loop)
-    train(tmp_path / "killed", before_loop=before_loop)
-
     assert left(tmp_path / "killed") == left(tmp_path / "whole")
 
 
@@ -475,6 +454,15 @@ def leaving_out(manager):
             yield batch, number
 
 
+def after_other_code(manager):
+    manager.evaluate(DataLoader(DATA, 5), "early")
+    manager.track(rate=torch.rand(()))
+    manager.log(rate_step=torch.rand(()))
+    with torch.no_grad():
+        manager.network[0].bias += 1  # which is undone
+    yield from batch_by_batch(manager)
+
+
 def ahead(manager):
     batches = manager.batches()
     batch = next(batches)
@@ -492,6 +480,7 @@ def ahead(manager):
         (sliced, (2, 3), 2),
         (evaluating, (1, 5), 4),
         (leaving_out, (1, 5), 5),
+        (after_other_code, (2, 4), 2),
     ],
 )
 def test_a_loop_around_the_batches_begins_after_the_batch_that_was_saved(tmp_path, loop, stop, batch):
