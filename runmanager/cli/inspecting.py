@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from runmanager.core.state import RunResult
 
 _LAST_LINES = 12  # number of lines of a traceback
-_EPOCHS_SHOWN = 10
 
 
 def show_command(run: Path, *, code: bool = False, printed: bool = False) -> None:
@@ -83,8 +82,8 @@ def _print_epochs(run: "RunResult", design: "Design") -> None:
 
     names = tracked([run])
     goal = design.goal or goal_of_kept([run.start]) or default_goal(names)
-    last = results_table({"": [run]}).tail(_EPOCHS_SHOWN)
-    _heading("Epochs" if len(last) == len(run.epochs) else f"Epochs, the last {_EPOCHS_SHOWN}")
+    last = results_table({"": [run]}).tail(10)
+    _heading("The last epochs")
     view = of_table(last, [goal] if goal and goal.metric in last else [])
     left_out = print_fitted(replace(view, best=[]).drawn(["epoch", *names]))
     if goal:

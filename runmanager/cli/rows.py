@@ -32,12 +32,14 @@ class Selection:
         columns (A,B): Only these columns, in this order.
         limit (N): Number of rows. Default: 40 in a terminal.
         everything: Show every column and row.
+        latex: Write a LaTeX table, for booktabs.
     """
 
     where: list[str] | None = None
     columns: str | None = None
     limit: int | None = None
     everything: bool = False
+    latex: bool = False
 
     def __post_init__(self) -> None:
         if self.limit is not None and self.limit < 1:
@@ -129,6 +131,9 @@ def print_view(view: "View", selection: Selection) -> None:
         note = f"{most:,} of {number:,} rows; {'-n' if selection.limit else '--all'} for more"
         view = replace(view.head(most), notes=[note, *view.notes])
     names = names_in(selection.columns or "") or None
+    if selection.latex:
+        typer.echo(view.drawn(names).to_latex())
+        return
     if names is None and (everything or not console.is_terminal):
         names = list(dict.fromkeys(map(str, [*view.table, *view.rows])))
         view = replace(view, same="")  # its columns are written too

@@ -363,3 +363,10 @@ def test_python_m_is_the_command_and_imports_nothing_heavy(root):
     assert json.loads(done.stdout) == json.loads(command("list", root / "sweep", "--json").out)
     assert listing.stdout.splitlines()[-1] == "[]"
     assert load_runs(root / "sweep")["run"].tolist() == [1, 2, 3, 4, 5, 6]
+
+
+def test_best_writes_a_table_for_latex(root):
+    lines = command("best", root / "seeds/a", "--latex").out.splitlines()
+
+    assert (lines[0][:16], lines[-1]) == ("\\begin{tabular}{", "\\end{tabular}")
+    assert lines[2].startswith("lr & kl & 95 \\% interval & repeats")
