@@ -108,30 +108,6 @@ def test_a_pruned_run_keeps_its_epochs_wherever_it_was_pruned_and_only_by_optuna
     assert [path.parent.name for path in tmp_path.rglob("error.log")] == ["003-where=epoch"]
 
 
-def test_what_train_pruned_is_executed_again_if_asked_for_whatever_the_rule_says(tmp_path):
-    executed = []
-
-    def train(run, manager):
-        with manager.run(run):
-            executed.append(run.lr)
-            for epoch in manager.epochs(4, checkpoint={}):
-                manager.track_loss(run.lr, 1)
-                if run.lr == 9 and epoch == 3:
-                    raise optuna.TrialPruned
-
-    options = {"experiment": "e", "root": tmp_path, "data": "same", **QUIET}
-    run_grid({"lr": [1, 2, 9]}, train, **options)
-    run_grid(
-        {"lr": [1, 2, 9]},
-        train,
-        prune=SuccessiveHalving("loss", min_epochs=3, factor=2),
-        retry_failed=True,
-        **options,
-    )
-
-    assert executed == [1, 2, 9, 9]
-
-
 def test_a_bare_manager_records_a_pruned_trial_and_passes_it_on_to_the_study(tmp_path):
     def objective(trial):
         manager = RunManager("e", tmp_path, tensorboard=False, display=False)
@@ -159,12 +135,6 @@ def test_what_cannot_be_pruned_is_refused(tmp_path, options, named):
         execute(tmp_path, NINE, loss, **options)
 
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("options", [{"factor": 1}, {"min_epochs": 0}])
-def test_arguments_of_the_rule_are_checked(options):
-    with pytest.raises(InvalidArgumentError, match=next(iter(options))):
-        SuccessiveHalving("loss", **options)
 
 
 # The asynchronous rule, run by run

@@ -15,7 +15,7 @@ from tests.chaos.work import EXPERIMENT, axes
 from tests.nightly import of_night
 
 NUM_PROCESSES = 8
-NUM_ROUNDS = of_night(10, by_day=4)
+NUM_ROUNDS = of_night(10, by_day=2)
 
 
 def outputs_of_losers(zygote: Zygote, pids: dict[int, Path]) -> dict[int, str]:

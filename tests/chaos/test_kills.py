@@ -27,7 +27,7 @@ from tests.chaos.harness import (
     show,
 )
 from tests.chaos.work import EXPERIMENT, LOADERS, axes, inside_axes, stopping_axes
-from tests.nightly import of_night
+from tests.nightly import IS_NIGHT, of_night
 
 KILL, INT, TERM = signal.SIGKILL, signal.SIGINT, signal.SIGTERM
 CPU: dict[str, list[Any]] = {"device": ["cpu"]}
@@ -64,16 +64,16 @@ class Case:
 INSIDE: dict[str, Any] = {"within": (9, 0.05), "kind": "inside"}
 ALONE: dict[str, Any] = {"hows": ("inline", "lanes", "inline"), "same": ("inline",)}
 CASES = {
-    "any grid": Case(PLAIN, 6, 200, (3, 0.3)),
-    "inside epochs": Case(inside_axes([0.01, 0.02], 3), 4, 15, **INSIDE),
+    "any grid": Case(PLAIN, 4, 200, (3, 0.3)),
+    "inside epochs": Case(inside_axes([0.01, 0.02], 3), 3, 15, **INSIDE),
     "inside epochs by time": Case(inside_axes([0.01, 0.02], "0.03s"), 0, 15, **INSIDE),
     **{f"inside epochs of {name}": Case(inside_axes([0.01], 3, name), 0, 5, **INSIDE) for name in LOADERS},
     "stops early": Case(stopping_axes([0.02, 0.05, 0.1], 60, 4), 0, 30, (12, 0.1)),
-    "decides": Case({"rival": ["a", "bb", "ccc"], **CPU}, 3, 50, (25, 0.02), ("inline", "lanes", "inline")),
+    "decides": Case({"rival": ["a", "bb", "ccc"], **CPU}, 2, 50, (25, 0.02), ("inline", "lanes", "inline")),
     "is a search": Case({"searched": [16]}, 2, 30, (12, 0.03), **ALONE),
-    "prunes": Case({"climber": [5, 3, 11, 1, 8, 2, 10, 0, 9, 4, 7, 6], **CPU}, 3, 12, (12, 0.05), **ALONE,
+    "prunes": Case({"climber": [5, 3, 11, 1, 8, 2, 10, 0, 9, 4, 7, 6], **CPU}, 2, 12, (12, 0.05), **ALONE,
                    signals=(KILL, KILL, INT)),
-    "Ctrl-C in lanes": Case(PLAIN, 5, 30, (4, 0.5), ("lanes",), (INT,)),
+    "Ctrl-C in lanes": Case(PLAIN, 3, 30, (4, 0.5), ("lanes",), (INT,)),
     "Ctrl-C": Case(PLAIN, 0, 30, (4, 0.5), ("inline",), (INT,)),
     "terminated in lanes": Case(PLAIN, 0, 20, (4, 0.5), ("lanes",), (TERM,)),
     "terminated": Case(PLAIN, 0, 20, (4, 0.5), ("inline",), (TERM,)),
@@ -213,7 +213,7 @@ def test_a_grid_whose_lanes_or_parent_are_killed_in_mid_training_equals_the_undi
     zygote_of_all_cores, tmp_path
 ):
     marksman, expected = Marksman(zygote_of_all_cores, 22), {}
-    for jobs in (1, 2, 4):
+    for jobs in (1, 2, 4) if IS_NIGHT else (1, 2):
         root = tmp_path / f"undisturbed-{jobs}"
         assert zygote_of_all_cores.run(root, MANY, "lanes", jobs=jobs, tensorboard=True) == 0
         expected[jobs] = result(root)
