@@ -64,7 +64,7 @@ class Case:
 INSIDE: dict[str, Any] = {"within": (9, 0.05), "kind": "inside"}
 ALONE: dict[str, Any] = {"hows": ("inline", "lanes", "inline"), "same": ("inline",)}
 CASES = {
-    "any grid": Case(PLAIN, 4, 200, (3, 0.3)),
+    "any grid": Case(PLAIN, 6, 200, (3, 0.3)),
     "inside epochs": Case(inside_axes([0.01, 0.02], 3), 3, 15, **INSIDE),
     "inside epochs by time": Case(inside_axes([0.01, 0.02], "0.03s"), 0, 15, **INSIDE),
     **{f"inside epochs of {name}": Case(inside_axes([0.01], 3, name), 0, 5, **INSIDE) for name in LOADERS},
