@@ -21,6 +21,11 @@ if TYPE_CHECKING:
     from runmanager.tensorboard.event_options import TensorBoard
 
 
+class _OfRunBuilder:
+    def __get__(self, *_: object) -> None:
+        raise AttributeError("RunManager has no get_runs: write RunBuilder.get_runs(params)")
+
+
 class RunManager(Manager):
     """Log runs: hooks for a training loop, one row per epoch, one event file per run.
 
@@ -73,6 +78,8 @@ class RunManager(Manager):
         'completed'
     """
 
+    get_runs: _OfRunBuilder = _OfRunBuilder()
+
     def __init__(
         self,
         experiment: str | None = None,
@@ -99,18 +106,21 @@ class RunManager(Manager):
             rule = "tensorboard must be True, False or TensorBoard(histogram_every=5)"  # type: ignore[unreachable]
             problems.append(f"{rule}, got {tensorboard!r:.60}")
         problems.raise_if_any(InvalidArgumentError)
-        x_axis = tensorboard.x_axis if isinstance(tensorboard, TensorBoard) else None
-        design = Design(None if goal is None else parse_goal(goal), x_axis=x_axis)
-        output = LoopOutput(self, design.goal, show=display is not False)
+        design = Design(None if goal is None else parse_goal(goal), x_axis=getattr(tensorboard, "x_axis", None))
         boards = None
         if tensorboard:
             from runmanager.tensorboard.run_log import boards_of
 
             boards = boards_of(tensorboard)
+        output = LoopOutput(self, design.goal, show=display is not False)
         context = GridContext(goal=design.goal, listeners=[output], boards=boards, measure=batch_size)
         check_experiment(root, experiment, is_unnamed=experiment is None)
-        path = Path(root).absolute() / (experiment or "")  # the loop may change the working directory
-        super().__init__(Experiment(path, is_unnamed=experiment is None), context, design)
+        super().__init__(
+            # absolute, as the loop may change the working directory
+            Experiment(Path(root).absolute() / (experiment or ""), is_unnamed=experiment is None),
+            context,
+            design,
+        )
 
     def artifact(self, content: Any, name: str | None = None) -> Path:
         """Keep a file, a folder, a figure, a model or a text with the run, in its folder under ``artifacts/``.
