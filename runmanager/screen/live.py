@@ -152,7 +152,6 @@ class GridProgress(Display):
         folder = result.folder
         running = self._running.pop(folder.id, None) or Running(folder, self._table.add_run(folder), 0.0)
         self._ended.add(folder.id)
-        self._rank()
         metrics, sign = ranked_numbers([result], self._table.goals)[0], status.sign
         notes = [join([status, cause]), status]
         below: list[str] = []
@@ -177,6 +176,7 @@ class GridProgress(Display):
             self._headings, self._num_below = headings, 0
         self.say("\n".join(lines))
         self._num_below += len(lines)
+        self._rank()  # after the row, as its first call imports pandas
         if status is Status.COMPLETED and not self._are_goals_checked:
             self._check_goals(folder.number, metrics)
 
@@ -274,7 +274,7 @@ class GridProgress(Display):
             lines.append(Text.assemble(("best so far", "dim"), GAP, self._best))
         left = self._left(now) if self._table.devices else "starting"
         name, numbers = brief(self._name), GAP.join([self._count, duration(now - self._began, 0), left])
-        bar = min(_BAR, width - len(f"{name}{GAP}{GAP}{numbers}"))
+        bar = min(_BAR, width - len(f"{name}{GAP}{GAP}{numbers}^C "))  # a terminal that wraps ^C leaves a line
         full = int(bar * (len(self._ended) + sum(run.done for run in runs)) / max(self._total, 1))
         parts = ("━" * full, "green"), ("╌" * (bar - full), "bright_black")
         lines.append(Text.assemble(name, GAP, *parts, GAP, numbers))
