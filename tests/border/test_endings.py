@@ -288,7 +288,7 @@ def in_terminal(warm, program, word, typed):
     """Execute a program in a terminal in which somebody types at each prompt; return what it shows."""
     leader, follower = pty.openpty()
     environment = {"TERM": "dumb", "PYTHON_COLORS": "0", "PYTHON_BASIC_REPL": "1"}
-    process = warm.begin(program, word, terminal=follower, environment=environment)
+    process = warm.begin(program, word, terminal=follower, environment=environment, forks_lanes=True)
     os.close(follower)
     shown, lines, until = "", list(typed), time.monotonic() + 120
     while time.monotonic() < until:
@@ -329,7 +329,7 @@ def test_a_debugger_stops_in_the_run_and_who_leaves_it_interrupts_the_run(
 @pytest.mark.slow
 def test_a_debugger_in_a_worker_says_where_it_can_be_used_and_one_of_the_users_own_is_left_alone(warm, program):
     for own in (None, "0"):
-        warm.begin(program, environment={"PYTHONBREAKPOINT": own})
+        warm.begin(program, environment={"PYTHONBREAKPOINT": own}, forks_lanes=True)
         warm.wait()
         runs = load_runs("runs/exp")
         assert runs["status"].tolist() == ["completed", "completed" if own else "failed"]
