@@ -64,7 +64,7 @@ class GridProgress(Display):
         self._num_below = 0  # number of lines of rows printed since then
         self._best, self._rank_next = "", 0.0
         self._estimate_next = 0.0
-        self._finish: Sequence[float] = ()  # the estimated time of the end, at the earliest and at the latest
+        self._finish: Sequence[float] = ()  # the end at the earliest and at the latest, as estimated
 
     def begin(self, loop: Loop, first: Plan) -> None:
         """Begin a grid with the existing results of the experiment, and announce its first runs."""
@@ -274,7 +274,7 @@ class GridProgress(Display):
             lines.append(Text.assemble(("best so far", "dim"), GAP, self._best))
         left = self._left(now) if self._table.devices else "starting"
         name, numbers = brief(self._name), GAP.join([self._count, duration(now - self._began, 0), left])
-        bar = min(_BAR, width - len(f"{name}{GAP}{GAP}{numbers}^C "))  # a terminal that wraps ^C leaves a line
+        bar = min(_BAR, width - len(f"{name}    {numbers}^C "))  # a terminal that wraps ^C leaves a line
         full = int(bar * (len(self._ended) + sum(run.done for run in runs)) / max(self._total, 1))
         parts = ("━" * full, "green"), ("╌" * (bar - full), "bright_black")
         lines.append(Text.assemble(name, GAP, *parts, GAP, numbers))
@@ -291,10 +291,10 @@ class GridProgress(Display):
                 if run := running.get(id_):
                     seconds[index] = max(seconds[index] - (now - run.zero), 0.0)
             left, factor = scheduled(seconds, self._loop.num_lanes), 1 + len(past) ** -0.5
-            self._finish = [now + left * share for share in (1, 1 / factor, factor)]
+            self._finish = [now + left * share for share in (1 / factor, factor)]
             self._estimate_next = now + 200 * (time.monotonic() - now)
-        texts = [rounded(end - now) for end in self._finish]
-        return "{} left ({} to {})".format(*texts) if texts else ""
+        texts = dict.fromkeys(rounded(end - now) for end in self._finish)
+        return f"{' to '.join(texts)} left" if texts else ""
 
 
 def best_line(results: Sequence[RunResult], design: Design) -> str:
