@@ -98,10 +98,7 @@ def is_larger_better(name: str) -> bool | None:
 
 @functools.cache  # all epochs and tables ask for the same names
 def read_metric(name: str) -> tuple[int, list[str], bool | None]:
-    """Return the rank of a metric's data, its words without data, averaging and numbers, and its direction.
-
-    By rank, evaluations come first, then other data, training and plain names.
-    """
+    """Return a metric's rank (evaluations first), its words without data and numbers, and its direction."""
     words = [word for word in re.split(r"[\W_]+", name.lower()) if word]
     essence = [word if word in _LARGER else word.rstrip(_DIGITS) for word in words]
     essence = [word for word in essence if word and word not in _DETAILS]

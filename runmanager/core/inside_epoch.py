@@ -1,7 +1,4 @@
-"""Checkpoints inside epochs: they are written at intervals, and a run resumes at the next batch.
-
-Only a loader with `state_dict` and `load_state_dict` resumes inside an epoch.
-"""
+"""Checkpoints inside epochs, at intervals, of loaders with `state_dict` and `load_state_dict`."""
 
 import weakref
 from collections.abc import Iterator, Mapping, Sequence

@@ -80,10 +80,7 @@ class Plan:
 
 @dataclass(eq=False, kw_only=True)
 class Loop:
-    """One launch of a grid; the watch of its executor.
-
-    `begin` and `run` are called in this order. All ranks of torchrun get the decisions of rank 0.
-    """
+    """One launch of a grid, and the watch of its executor; torchrun's ranks get the decisions of rank 0."""
 
     task: RunTask
     executor: Executor

@@ -67,11 +67,7 @@ class LanesExecutor(Executor):
         return num_lanes
 
     def prepare(self, train: Callable[..., object], folder: Path) -> None:
-        """Import torch in the ancestor process that lanes are forked from; check that `train` can be sent.
-
-        Raises:
-            GridError: `train` cannot be sent; the message has the reason.
-        """
+        """Import torch in the ancestor process that lanes are forked from; check that `train` can be sent."""
         self._most_lanes = 1
         if is_imported_by_torch():  # else the ancestors of lanes would start each other
             raise ImportError("torch imports this script")

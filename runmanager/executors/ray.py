@@ -82,12 +82,7 @@ class RayExecutor(Executor):
         self._folder = Path()
 
     def prepare(self, train: Callable[..., object], folder: Path) -> None:
-        """Check that `train` can be sent; store the folder that nodes must share.
-
-        Raises:
-            GridError: `train` cannot be sent; the message has the reason.
-            DeviceError: Another grid of this process uses Ray.
-        """
+        """Check that `train` can be sent and no other grid uses Ray; store the folder that nodes must share."""
         if _in_use.locked():
             raise DeviceError("another grid of this process uses Ray: wait for its end, or use another process")
         dump(train)
@@ -101,12 +96,7 @@ class RayExecutor(Executor):
         return max(1, min(sum(rooms), len(runs)))
 
     def missing(self, device: str) -> str:
-        """Return the reason why a run on this device cannot be executed, "" if it can.
-
-        Raises:
-            GridError: The device has an index.
-            DeviceError: No cluster answers.
-        """
+        """Return the reason why a run on this device cannot be executed, "" if it can."""
         kind, colon, _ = device.partition(":")
         needs = self._needs.get(device)
         if needs is None and colon:

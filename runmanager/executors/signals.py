@@ -110,10 +110,7 @@ class Stop:
                 signal.signal(number, handler)
 
     def end_after(self, began: float, max_seconds: float) -> None:
-        """End the grid `max_seconds` after `began` (time.monotonic, s).
-
-        If the grid is executed outside the main thread, it ends at its next event after that time.
-        """
+        """End the grid `max_seconds` after `began` (time.monotonic, s); in a thread, at its next event."""
         self._end, self._end_why = began + max_seconds, f"max_seconds={max_seconds:g} are over"
         if signal.SIGINT in self._before:
             self._timer = threading.Timer(max(0.0, self._end - time.monotonic()), self._wake)

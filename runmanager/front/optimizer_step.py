@@ -105,11 +105,7 @@ class OptimizerStep:
         self.norm: torch.Tensor | None = None  # of the last gradients before they were clipped
 
     def __call__(self, batch: Any) -> Computed:
-        """Make one step for a batch; return the loss, scores and targets of the whole batch.
-
-        Raises:
-            InvalidArgumentError: The step returned no loss with a gradient, or the batch cannot be cut.
-        """
+        """Make one step for a batch; return the loss, scores and targets of the whole batch."""
         computed = self._gradients_within_memory(batch)
         if self.clip_grad_norm is not None:
             self._scaler.unscale_(self.optimizer)

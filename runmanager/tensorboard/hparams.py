@@ -57,12 +57,7 @@ def tag(column: str) -> str:
 
 
 def decide(experiment: Experiment) -> None:
-    """Choose the format of an experiment's hyperparameters, and update runs in an earlier format.
-
-    The format has the type of each hyperparameter, and what is no hyperparameter of a session: the repeat axes,
-    and the values that all runs share. TensorBoard averages runs with one Trial ID: `grouped_by` names the
-    hyperparameters that form it; with None, each run has a separate Trial ID.
-    """
+    """Choose the format; `grouped_by` names the hyperparameters of a Trial ID, None gives each run its own."""
     path = experiment.path / files.HPARAMS
     try:
         runs = sorted(experiment.runs.values(), key=lambda run: run.number)

@@ -99,11 +99,7 @@ def boards_of(tensorboard: bool | TensorBoard) -> Boards:
 
 @dataclass(eq=False)
 class RunLog(RunListener):
-    """Writes the event file of one attempt. No method raises.
-
-    `histogram_every` is in epochs; 0 means never. `goal` and `x_axis` are the experiment's. `kinds` has the
-    types of the grid's hyperparameters for an experiment whose format is not chosen.
-    """
+    """Writes the event file of one attempt, histograms every so many epochs (0: never). No method raises."""
 
     folder: RunFolder
     attempt: int

@@ -79,10 +79,7 @@ def open_tensorboard(
 
 
 def start(logdir: Path, port: int | None = 0, host: str | None = LOCALHOST) -> str:
-    """Start TensorBoard in a thread, until this process ends; return its address.
-
-    The port 0 is any free port, None is 6006 or the next free one. The host None listens on all addresses.
-    """
+    """Start TensorBoard in a thread; port 0 is any, None 6006 or the next; host None is all addresses."""
     address = ["--bind_all"] if host is None else ["--host", host]
     options = ["--logdir", str(logdir), *address, "--port", "default" if port is None else str(port)]
     # else gRPC writes a line to standard error for each process that a loader forks while the page is read
