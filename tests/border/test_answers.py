@@ -359,22 +359,6 @@ def test_few_repeats_say_how_many_the_intervals_need():
     assert "an interval needs 7 seeds" in show(compare(table(rows, list(base)), base=base)).caption
 
 
-def test_a_notebook_shows_the_verdicts_of_a_base_before_its_intervals():
-    base, rows = ablation(10)
-    rows = [{**row, "width": 1 if row["augment"] else 2, "depth": row["norm"]} for row in rows]
-    names = [*base, "width", "depth"]
-    few = [row for row in rows if row["seed"] < 5]  # no interval yet
-
-    whole, begun = (
-        text_of(parse(show(compare(table(part, names), base=base, repeats="seed"))._repr_html_()))
-        for part in (rows, few)
-    )
-
-    assert "worse" in whole
-    assert "undecided" in begun
-    assert "not shown" not in begun
-
-
 @pytest.mark.parametrize(
     ("base", "words"),
     [

@@ -134,15 +134,6 @@ def rows(root):
     return [tuple(row) for row in load_steps(root).drop(columns="lr").itertuples(index=False)]
 
 
-def test_names_of_one_step_share_a_row_however_they_are_given(manager, tmp_path):
-    for number in begin(manager):
-        manager.log({"train/loss": number, "every": 2}, momentum=0.5)
-        manager.log(grad_norm=torch.tensor([float(number)], requires_grad=True))
-
-    assert list(load_steps(tmp_path))[4:] == ["train_loss", "every", "momentum", "grad_norm"]
-    assert rows(tmp_path) == [(1, 1, n, n, 2, 0.5, n) for n in (1, 2, 3)]
-
-
 def test_a_name_that_is_logged_again_in_a_batch_begins_a_further_step(manager, tmp_path):
     for number in begin(manager):
         for _ in range(number):

@@ -166,18 +166,6 @@ def test_ctrl_c_ends_in_a_panel_that_says_what_is_left(tmp_path, after):
     assert ("so far" in text) == bool(after)
 
 
-def test_a_metric_of_unknown_direction_is_asked_for(tmp_path):
-    def scores(run):
-        return {"kl": run.lr, "entropy": run.width}
-
-    first = text_of(tmp_path, SMALL, scores)[1]
-    second = text_of(tmp_path, SMALL, scores, goal="min:kl")[1]
-
-    assert "max:kl" in first
-    assert "min:kl" in first
-    assert "kl 0.1" in second
-
-
 def test_a_goal_that_the_first_run_lacks_is_named_once(tmp_path, capsys):
     outcome = execute(tmp_path, SMALL, small, goal="max:val_acuracy", display=True)
 
@@ -214,19 +202,6 @@ def test_a_grid_with_nothing_left_ends_in_the_same_answer(tmp_path):
 
     assert again.executed == []
     assert second[1:4] == first[1:4]
-
-
-def test_an_axis_that_repeats_by_its_name_does_unless_repeats_say_otherwise(tmp_path):
-    grid = {**SMALL, "seed": [1, 2]}
-    named = "repeats=()"
-
-    by_name = " ".join(text_of(tmp_path, grid))
-    given = " ".join(text_of(tmp_path, grid, repeats="seed"))
-    none = " ".join(text_of(tmp_path, grid, repeats=()))
-
-    assert "the mean of 2 seeds" in by_name
-    assert [named in text for text in (by_name, given, none)] == [True, False, False]
-    assert "mean of" not in none
 
 
 def test_values_from_outside_cannot_steer_a_terminal(tmp_path):
