@@ -178,6 +178,18 @@ def test_a_check_mark_stands_for_a_decision_alone(tmp_path, number, mark):
     assert str(outcome.panel).splitlines()[1].startswith(f"{mark} ")
 
 
+@pytest.mark.parametrize(("number", "draw", "ends"), [(2, 33, "(0.001 to"), (4, 270, "(above 0, at most")])
+def test_a_decided_lead_has_no_bound_of_0(number, draw, ends):
+    generator = random.Random(draw)  # noqa: S311
+    runs = [(lr, seed) for seed in range(10) for lr in range(number)]
+    rows = [{"lr": lr, "seed": seed, "f1": 0.12 * lr + generator.gauss(0, 0.1)} for lr, seed in runs]
+
+    decision = verdict(table(rows))
+
+    assert decision.outcome == "better"
+    assert ends in str(decision)
+
+
 def test_the_advised_number_of_seeds_suffices_for_the_settings():
     runs = table([{"lr": lr, "f1": lr} for lr in range(27)], repeats=())
 

@@ -274,6 +274,7 @@ def test_a_plan_says_which_difference_the_largest_number_of_seeds_decides(start)
             start(Train(FAR), plan_only=True, display=True, **options)
         return screen.text
 
+    assert "at least 6 seeds" in planned(grid={**TWO, "seed": range(3)}, decide=None)
     before = planned(grid={**TWO, "seed": range(8)}, decide=None)
     start(Train(FAR), {**TWO, "seed": range(5)}, decide=None)
 

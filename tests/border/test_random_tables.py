@@ -357,7 +357,7 @@ def check_events(case: Case, root: Path) -> None:
             assert best[-1][1] == pytest.approx(sign * max(sign * value for value in values))
 
 
-@pytest.mark.parametrize("batch", of_night_but(range(10), [5]))
+@pytest.mark.parametrize("batch", of_night_but(range(10), [3]))
 def test_every_surface_says_what_was_tracked(tmp_path, batch):
     dice = random.Random(batch)  # noqa: S311
     for number in range(of_night(20, by_day=9)):

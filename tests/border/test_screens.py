@@ -166,6 +166,18 @@ def test_ctrl_c_ends_in_a_panel_that_says_what_is_left(tmp_path, after):
     assert ("so far" in text) == bool(after)
 
 
+def test_a_metric_of_unknown_direction_is_asked_for(tmp_path):
+    def scores(run):
+        return {"kl": run.lr, "entropy": run.width}
+
+    first = text_of(tmp_path, SMALL, scores)[1]
+    second = text_of(tmp_path, SMALL, scores, goal="min:kl")[1]
+
+    assert "max:kl" in first
+    assert "min:kl" in first
+    assert "kl 0.1" in second
+
+
 def test_a_goal_that_the_first_run_lacks_is_named_once(tmp_path, capsys):
     outcome = execute(tmp_path, SMALL, small, goal="max:val_acuracy", display=True)
 
