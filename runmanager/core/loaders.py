@@ -203,11 +203,12 @@ class _BatchesOf(BatchSampler):
         images, labels = self._dataset.images, self._dataset.labels
         num, device = len(labels), images.device if labels.device == images.device else torch.device("cpu")
         order = self._drawn(num) if self._generator else torch.arange(num, device="cpu")
-        for batch in torch.split(_on(device, order), self.batch_size)[self.after :] if num else ():
+        left = torch.split(_on(device, order), self.batch_size)[self.after :] if num else ()
+        for batch in left:
             if self._generator and len(batch) < self.batch_size:
                 self._drawn(num)  # torch's sampler draws once more at its end: so later orders are the same
             yield batch if device.type != "cpu" else batch.numpy()
-        if self._generator and num % self.batch_size == 0:
+        if self._generator and (num % self.batch_size == 0 or not left):
             self._drawn(num)
 
     def _drawn(self, num: int) -> torch.Tensor:

@@ -78,6 +78,19 @@ def test_the_order_is_new_every_epoch_and_follows_from_the_seed_as_in_torchs_loa
     assert orders(TensorLoader(DATA, 4, seed=6))[0] != first
 
 
+@pytest.mark.parametrize("batch_size", [4, 5])
+def test_a_pass_that_is_resumed_after_its_last_batch_is_over_and_the_next_order_is_the_same(batch_size):
+    loader, resumed = (TensorLoader(DATA, batch_size) for _ in range(2))
+    first, _ = orders(loader)
+    other = iter(loader := TensorLoader(DATA, batch_size))
+    for _ in first:
+        next(other)
+    resumed.load_state_dict(loader.state_dict())
+
+    assert [*other] == []
+    assert orders(resumed) == [[], orders(loader)[0]]
+
+
 @pytest.mark.parametrize("num_workers", [0, 1])
 def test_iterating_uses_no_global_random_state(num_workers):
     expected = orders(TensorLoader(DATA, 4))
