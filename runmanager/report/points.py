@@ -90,10 +90,10 @@ def best_so_far(data: ReportData, busy: Sequence[Busy]) -> Figure | None:
     )
     course = f"The last {since} did not improve it." if last < len(runs) else "It was the last one."
     figure.words = f"{which}, {data.names[bests[-1]]}, was number {last:,} of {len(runs):,} to end. {course}"
-    places = _in_order(figure, data, runs, "runs that have ended")
-    y_of = {run: y for _, y, run in places}
+    dots = _in_order(figure, data, runs, "runs that have ended")
+    y_of = {run: y for _, y, run in dots}
     corners: list[tuple[float, float]] = []
-    for (x, _, _), before, best in zip(places, [bests[0], *bests], bests, strict=False):
+    for (x, _, _), before, best in zip(dots, [bests[0], *bests], bests, strict=False):
         corners += [(x, y_of[before]), (x, y_of[best])]
     figure.path(polyline(corners), "front")
     return figure
@@ -104,9 +104,9 @@ def _in_order(figure: Figure, data: ReportData, runs: Sequence[int], x_name: str
     scores = [data.scores[run] for run in runs]
     x, y = figure.across(1, len(runs)), figure.up(min(scores), max(scores))
     figure.axes(x, y, x_name)
-    places = [(x(number), y(data.scores[run]), run) for number, run in enumerate(runs, 1)]
-    figure.dots(places, data.color, data.order[0])
-    return places
+    dots = [(x(number), y(data.scores[run]), run) for number, run in enumerate(runs, 1)]
+    figure.dots(dots, data.color, data.order[0])
+    return dots
 
 
 def _effect(figure: Figure, data: ReportData, axis: PageAxis) -> None:

@@ -158,8 +158,8 @@ def table_of_runs(data: ReportData) -> dict[str, Any]:
     worst, best = min(scores.values(), default=0.0), max(scores.values(), default=0.0)
     shares = {index: 100 * (score - worst) / (best - worst or 1) for index, score in scores.items()}
     cells = zip(*(cells for _, _, cells, _ in columns), strict=True)
-    shown = [(index, shares.get(index), row) for index, row in zip(rows, cells, strict=True)]
-    return {"columns": columns, "rows": shown}
+    entries = [(index, shares.get(index), row) for index, row in zip(rows, cells, strict=True)]
+    return {"columns": columns, "rows": entries}
 
 
 def _numbers(data: ReportData, name: str, rows: list[int]) -> list[str]:

@@ -59,10 +59,10 @@ def timeline(busy: Sequence[Busy], data: ReportData) -> Figure | None:
     gaps = [(end, begin - end) for (_, end), (begin, _) in itertools.pairwise(spans)]
     pauses = [(time, seconds) for time, seconds in gaps if seconds > _PAUSE * total]
 
-    def place(time: float) -> float:  # without the pauses before
+    def position(time: float) -> float:  # without the pauses before
         return time - first - sum(seconds for begin, seconds in pauses if begin < time)
 
-    words = f"{_sentence(busy, place(last))}, from the first start to the last end"
+    words = f"{_sentence(busy, position(last))}, from the first start to the last end"
     if pauses:
         lost = duration(sum(seconds for _, seconds in pauses))
         words += f", without {counted(len(pauses), 'pause')} of {lost} in which no run was executed"
@@ -70,14 +70,14 @@ def timeline(busy: Sequence[Busy], data: ReportData) -> Figure | None:
     base = _TOP + _LANE * len(lanes)
     figure = Figure("timeline", "Runs by device and time", size=(_WIDTH, base + _BOTTOM), figure="bars")
     figure.words = f"{words}."
-    x = Scale(0.0, place(last), _LEFT, _WIDTH - _RIGHT)
+    x = Scale(0.0, position(last), _LEFT, _WIDTH - _RIGHT)
     for tick in x.ticks(6):
         figure.line(x(tick), _TOP, x(tick), base, "grid")
         figure.text(x(tick), base + 15, duration(tick) if tick else "0")
     axis = "time without pauses" if pauses else "time since the first start"
     figure.text(_LEFT, base + 33, axis, "name", "start")
     for time, seconds in pauses:
-        at = x(place(time))
+        at = x(position(time))
         figure.line(at, _TOP - 4, at, base, "pause")
         figure.text(at, _TOP - 7, f"+{duration(seconds)}")
     for number, (device, row) in enumerate(lanes):
@@ -85,7 +85,7 @@ def timeline(busy: Sequence[Busy], data: ReportData) -> Figure | None:
         if number == 0 or lanes[number - 1][0] != device:
             figure.text(_LEFT - 8, y + 4, cut_text(device, _LEFT - 10), "name", "end")
         for attempt in row:
-            left, right = x(place(attempt.begin)), x(place(attempt.end))
+            left, right = x(position(attempt.begin)), x(position(attempt.end))
             is_lost = not (attempt.status.is_success or attempt.status in (Status.RUNNING, Status.INTERRUPTED))
             kind = "lost" if is_lost else data.color(attempt.run)
             d = f"M{left:.1f} {y:.1f}h{max(1.0, right - left - 1):.1f}"
