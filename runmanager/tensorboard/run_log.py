@@ -99,7 +99,7 @@ def boards_of(tensorboard: bool | TensorBoard) -> Boards:
 
 @dataclass(eq=False)
 class RunLog(RunListener):
-    """Writes the event file of one attempt, histograms every `histogram_every` epochs (0: never). No method raises."""
+    """Writes the event file of one attempt. `histogram_every` is in epochs, 0 for never. No method raises."""
 
     folder: RunFolder
     attempt: int
