@@ -1,4 +1,4 @@
-"""Settings of the process that lanes are forked from: that process imports this module first."""
+"""Signals and streams of the process that lanes are forked from: that process imports this module first."""
 
 import multiprocessing
 import os
@@ -21,7 +21,5 @@ def _unblock(_: object) -> None:
 
 open_closed_streams()  # a file without inheritance may have had the number of a stream of the parent
 util.register_after_fork(_unblock, _unblock)
-# on a busy CPU, threads that spin while they wait make training 4 to 20 times as slow
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 with suppress(Exception):  # lanes import it again, and report why they cannot
     import torch  # noqa: F401

@@ -334,30 +334,6 @@ def test_lanes_share_the_cores():
     assert {int(outcome.error) for outcome in shared} == {max(1, torch.get_num_threads() // 4)}
 
 
-GRID = """
-from runmanager import run_grid
-
-def train(run, manager):
-    with manager.run(run):
-        pass
-
-if __name__ == "__main__":
-    run_grid({"lr": [1]}, train, experiment="e", tensorboard=False)
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not IS_FORKED, reason="lanes are not forked")
-def test_threads_of_lanes_sleep_while_they_wait_as_others_need_the_cores(tmp_path, warm):
-    program = tmp_path / "grid.py"
-    program.write_text(GRID)
-
-    warm.begin(program, environment={"OMP_DISPLAY_ENV": "verbose", "OMP_WAIT_POLICY": None})
-
-    assert warm.wait() == 0
-    assert "GOMP_SPINCOUNT = '0'" in program.with_suffix(".err").read_text()
-
-
 # Programs
 
 OF_THE_MAIN_MODULE = """
