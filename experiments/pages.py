@@ -26,7 +26,7 @@ SEARCH = """Which learning rate and batch size suit two epochs?
 """
 DECISION = """Which of three learning rates is best at batch size 200?
 
-Seeds are added until the lead is decided. In at most **5 of 100** such experiments is the verdict wrong.
+Seeds are added until the lead is decided. A verdict is wrong in at most **5 of 100** such experiments.
 Scores are of the *test* images, as in the tutorial.
 """
 

@@ -156,9 +156,10 @@ class Answers:
         if outcome == IDENTICAL or len(ranking.settings) == 1:
             return f"{name} has {metric} {value}"
         if ties:
-            name += f", tied with {ranking.name(ranking.leaders[1]) if ties == 1 else f'{ties} others'},"
-        is_best = not ranking.is_choice and outcome in (False, BETTER)
-        name += " is best" if is_best else " leads"
+            other = ranking.name(ranking.leaders[1]) if ties == 1 else f"{ties} others"
+            name += f" ties with {other} for the lead"
+        else:
+            name += " is best" if not ranking.is_choice and outcome in (False, BETTER) else " leads"
         return f"{name}{'' if self.is_over else ' so far'}: {metric} {value}"
 
     @property

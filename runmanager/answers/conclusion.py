@@ -71,7 +71,7 @@ def conclude(
         text = left_to_execute(number, len(runs) + more)
         has_begun = (runs["epochs"] > 0) | (runs[INSIDE] != "" if INSIDE in runs else False)
         if begun := int((left & has_begun).sum()):
-            text += f", {begun} of them after the last checkpoint"
+            text += f", {begun} of them from a checkpoint"
         problems.insert(0, Sentence("!", text, ["start the same command again"], ["execute this cell again"]))
     if num_changed:
         text = f"The tables keep the earlier results of {counted(num_changed, 'run')} until the first new epoch"

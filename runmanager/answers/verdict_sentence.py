@@ -76,11 +76,9 @@ def standing(contest: Contest) -> list[str]:
     if lead.n < first:
         step += f"; a verdict needs at least {first} {unit}s"
     if total - lead.n <= _WORTH_SAYING:
-        step += (
-            f"; such a lead takes about {total:.0f} {unit}s in half of the cases ({total - lead.n:.0f} more)"
-        )
+        step += f"; half of such leads are decided after about {total:.0f} {unit}s ({total - lead.n:.0f} more)"
     elif lead.n >= first and not lead.is_constant:
-        step += f"; more than {_WORTH_SAYING} more {unit}s are needed"
+        step += f"; it takes over {_WORTH_SAYING} more {unit}s"
     return [text, step]
 
 

@@ -117,10 +117,10 @@ def advice(status: str, evidence: str, *, same: str = "the same command", them: 
     again = retry_failed(f"executes {them} again")
     rerun, keep = argument("changed='rerun'", "--changed rerun"), argument("changed='keep'", "--changed keep")
     steps = {
-        Status.FAILED: f"see {evidence}; once the code is fixed, {same} executes {them} again; "
-        f"after any other fix, {retry_failed('does')}",
+        Status.FAILED: f"see {evidence}; fix the code, and {same} executes {them} again; "
+        f"without a change of code, {retry_failed('does')}",
         Status.OUT_OF_MEMORY: f"let {them} take less memory, as with a smaller batch; {again}",
-        Status.DIVERGED: "not repeated: the same numbers would diverge again",
+        Status.DIVERGED: "not repeated, as it would diverge again: lower lr or clip gradients",
         Status.HUNG: f"see {evidence}; fix it, or raise {argument('timeout=', '--timeout')}; {again}",
         Status.KILLED: f"see {evidence}; {same} continues {them}",
         Status.UNAVAILABLE: f"on a machine that has it, {same} executes {them}",
@@ -237,7 +237,7 @@ class Outcome:
 
         Example:
             >>> Outcome(Status.DIVERGED, epochs=2).next_step(Path("error.log"))
-            '2 epochs are kept; not repeated: the same numbers would diverge again'
+            '2 epochs are kept; not repeated, as it would diverge again: lower lr or clip gradients'
         """
         kept = "1 epoch is kept" if self.epochs == 1 else f"{self.epochs} epochs are kept"
         step = advice(self.status, str(error_log), them="it")

@@ -39,7 +39,7 @@ def basis(data: ReportData) -> str:
     which = metric if metric.startswith((KEPT, "best ")) else f"last {metric}"
     text = f"The {which} of each run counts, {'higher' if data.goal.is_larger_better else 'lower'} is better."
     if answers.has_verdict:
-        text += f" In at most {100 * answers.decision.error:g} of 100 experiments is the verdict wrong."
+        text += f" A verdict is wrong in at most {100 * answers.decision.error:g} of 100 experiments."
     return text
 
 

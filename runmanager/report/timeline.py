@@ -65,7 +65,7 @@ def timeline(busy: Sequence[Busy], data: ReportData) -> Figure | None:
     words = f"{_sentence(busy, position(last))}, from the first start to the last end"
     if pauses:
         lost = duration(sum(seconds for _, seconds in pauses))
-        words += f", without {counted(len(pauses), 'pause')} of {lost} in which no run was executed"
+        words += f", without {counted(len(pauses), 'pause')} ({lost}) in which no run was executed"
     lanes = [(device, row) for device, rows in _lanes(busy).items() for row in rows][:_MOST_LANES]
     base = _TOP + _LANE * len(lanes)
     figure = Figure("timeline", "Runs by device and time", size=(_WIDTH, base + _BOTTOM), figure="bars")

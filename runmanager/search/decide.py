@@ -251,7 +251,7 @@ class _Deciding(Search):
         number = max(numbers) + (len(numbers) == 1)  # rivals with fewer repeats catch up first
         wider = {rival: min(number, len(self._runs[rival])) for rival in undecided}
         if all(self._asked[rival] == number for rival, number in wider.items()):
-            step = f"a larger max_repeats= continues, or more values of {printable(self._repeats)}"
+            step = f"continue with a larger max_repeats=, or with more values of {printable(self._repeats)}"
             self._why = f"! undecided after {counted(self._most, 'repeat')}: {step}"
             return False
         self._asked |= wider

@@ -144,7 +144,7 @@ def _paths(path: Paths) -> list[Path]:
 def _find(path: Path) -> tuple[list[Path], Path | None]:
     """Return the folders of the experiments under a path, and the run's folder if the path is a run."""
     if not path.exists():
-        hint = nearest(path) or "give the folder that RunManager or run_grid wrote, as 'runs'"
+        hint = nearest(path) or "give the folder that RunManager or run_grid wrote, such as 'runs'"
         raise InvalidArgumentError(f"no results at {str(path)!r}: {hint}")
     if not path.is_dir():
         raise InvalidArgumentError(

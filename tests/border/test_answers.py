@@ -231,7 +231,7 @@ SAID = {
     ),
     "a tie": (
         {"lr": [0.1, 0.3]}, lambda _: {"f1": 0.5},
-        "Run 1 (lr=0.1), tied with run 2 (lr=0.3), is best: f1 0.5",
+        "Run 1 (lr=0.1) ties with run 2 (lr=0.3) for the lead: f1 0.5",
     ),
     "nothing changes": (
         {"lr": [0.1, 0.3], "width": [8, 16]}, lambda _: {"f1": 0.5},

@@ -182,7 +182,7 @@ def test_axis_margin_and_error_are_those_of_the_verdict_afterwards_and_of_an_exp
     assert "10 %" in decision.assumptions
     table = load_table(tmp_path / "runs.csv")
     assert verdict(table).sentence == decision.sentence
-    assert "In at most 10 of 100 experiments" in write_report(table, tmp_path / "page.html").read_text()
+    assert "in at most 10 of 100 experiments" in write_report(table, tmp_path / "page.html").read_text()
     assert verdict(runs, margin=1e-9).outcome == "undecided"
     assert "5 %" in verdict(runs, error=0.05).assumptions
 

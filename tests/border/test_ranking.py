@@ -276,13 +276,13 @@ DECISIONS = {
     "the spread between seeds is larger than the lead": (
         [(net, s, base + 0.1 * s + 0.001 * (s * n % 5))
          for n, (net, base) in enumerate([("a", 0.1), ("b", 0.15), ("c", 0.1502)], 1) for s in range(9)],
-        ["net=c leads net=b, but 9 seeds do not decide it", "more than 100 more seeds", "better than net=a"],
+        ["net=c leads net=b, but 9 seeds do not decide it", "over 100 more seeds", "better than net=a"],
     ),
     "some are identical": (
         [(net, s, 0.5 + 0.1 * (net // 2) + 0.01 * s + s * 0.001 * (net // 2 % 3))
          for net in range(40) for s in range(5)],
         ["net=38 leads 38 others, but 5 seeds do not decide it", "the closest, net=36, is 0.1 behind",
-         "at least 10 seeds", "takes about 10 seeds in half of the cases (5 more)"],
+         "at least 10 seeds", "half of such leads are decided after about 10 seeds (5 more)"],
     ),
     "what the decided settings leave is counted": (
         noise_of(("a", 0.9, 0.01), ("b", 0.5, 0.01), ("c", 0.89, 0.2), ("d", 0.4, 0.01)),
@@ -398,7 +398,7 @@ def test_means_and_sums_that_differ_by_rounding_are_a_tie(tmp_path):
     rows = [{"lr": lr, "seed": s, "f1": value} for lr in values for s, value in enumerate(values[lr])]
     equal = [{"run": n, "lr": n, "f1": value, "f2": math.nan} for n, value in ((1, 0.3), (2, 0.1 + 0.2))]
 
-    assert "tied with" in page_of(table(equal, goal=["max:f1", "max:f2"]), tmp_path)
+    assert "ties with" in page_of(table(equal, goal=["max:f1", "max:f2"]), tmp_path)
     said = page_of(table(rows, ["lr", "seed"], "seed"), tmp_path)
     assert "lr=1" in said.partition("Runs")[0]
     assert "tie" in said or "identical" in said
