@@ -176,9 +176,10 @@ class _Deciding(Search):
                 return Decision(sentences=sentences)
             if not self._ask(contest, rivals, sum(run.seconds for run in read)):
                 return Decision(sentences=sentences)
+            from runmanager.answers.contest import UNDECIDED
             from runmanager.answers.verdict_sentence import standing
 
-            lead = contest.closest
+            lead = contest.leads[contest.in_state(UNDECIDED)[0]]  # a closer rival may be decided
             sentences = [
                 f"after {counted(lead.n, contest.unit)}: {contest.names[contest.order[0]]} is {lead.mean:.2g} "
                 f"ahead, evidence {lead.evidence:.2g} of {lead.least:g}"
