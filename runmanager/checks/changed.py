@@ -134,7 +134,7 @@ class Source:
             partly, attributes = {name for name, part in targets if part}, re.findall(r"\w+\.\w+", text)
             causes = {
                 why
-                for name in re.findall(r"\w+", text * (not is_loading))
+                for name in ([] if is_loading else re.findall(r"\w+", text))
                 for item, why in self.fresh(name).items()
                 # self.n = n takes nothing from self, but self.n = self.t does
                 if name not in partly or f"{name}.{item}" in attributes
