@@ -6,7 +6,6 @@ from typing import Any
 from runmanager.cli.common import say
 from runmanager.cli.comparing import values_of_base
 from runmanager.cli.rows import is_table, load_selected
-from runmanager.core import files
 from runmanager.core.wording import counted
 from runmanager.errors import InvalidArgumentError
 
@@ -60,8 +59,6 @@ def report_command(
         if is_table(folders[0]):
             source = runs
         values = values_of_base(base, runs, repeats)
-    if (folders[0] / files.GRID).exists() and len(folders) == 1:
-        output = output or source / files.REPORT
     if watch and not is_table(folders[0]):
         watch_runs(source, output, goals, repeats, values, say=say)
         return

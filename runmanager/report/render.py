@@ -73,8 +73,8 @@ def write_report(
             by side, with the differences between the first and each other experiment. For a root with several
             experiments, the page of each is ``report.html`` in its folder, and the file is an index of them.
             Or a table with one row per run, as from `load_table`: its page has no curves, times and commands.
-        target: The HTML file; it is replaced atomically. By default, it is ``report.html``, or ``index.html``
-            in the root.
+        target: The HTML file; it is replaced atomically. By default, it is ``report.html`` in the folder of the
+            experiment, ``index.html`` in the root, and ``report.html`` here for a list or a table.
         goal: The metric that ranks the runs, as in `best`. The first metric of a list ranks the runs, and the
             page also shows the Pareto front of all metrics, as in `pareto`.
         repeats: The axes that only repeat a setting, as in `best`.
@@ -115,8 +115,11 @@ def write_page(
             data = replace(data, against=against._repr_html_())
         return data, render(data, damaged, seconds)
 
-    if not isinstance(path, str | os.PathLike) or len(folders := folders_of(Path(path))) < 2:  # noqa: PLR2004
+    if not isinstance(path, str | os.PathLike):
         return _write(Path(target or files.REPORT), page_of(path)[1])
+    first, *more = folders = folders_of(Path(path)) or [Path(path)]
+    if not more:
+        return _write(Path(target or first / files.REPORT), page_of(path)[1])
     target = Path(target or Path(path, "index.html"))
     if target.absolute() in [(folder / files.REPORT).absolute() for folder in folders]:
         rule = f"{target} is the page of an experiment"

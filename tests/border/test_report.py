@@ -282,10 +282,10 @@ def test_the_path_is_returned_and_a_notebook_gets_a_link(tmp_path):
     execute(tmp_path, {"lr": [0.1]}, lambda run: {"f1": run.lr}, goal="max:f1")
 
     with contextlib.chdir(tmp_path):
-        path = write_report(tmp_path / "e")
+        path = write_report("e")
 
-    assert (tmp_path / "report.html").is_file()
-    assert "href" in path._repr_html_()
+    assert (tmp_path / "e/report.html").is_file()
+    assert 'href="e/report.html"' in path._repr_html_()
 
 
 def test_nothing_is_written_when_the_page_is_refused(tmp_path):
