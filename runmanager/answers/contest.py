@@ -35,9 +35,6 @@ from runmanager.tables.columns import RULES, Numbers, beside, from_columns, hype
 BETTER, EQUAL, IDENTICAL, UNDECIDED, WORSE = "better", "equal", "identical", "undecided", "worse"
 """The possible outcomes of a verdict, and of the comparison with a rival."""
 
-SETTING = "setting"
-"""The word for a repeat if the settings that differ in nothing else are the repeats."""
-
 NO_LEAD = Lead(0, math.nan, math.nan, math.nan, math.nan, 1.0, math.inf)
 """The lead if there is no rival to compare with."""
 
@@ -78,7 +75,7 @@ class Contest:
         scores = _arranged(self.rivals, _order_of(runs, ranking.repeats), parts, numbers, len(self.names))
         self.unit = ranking.unit  # the word for a repeat
         if scores.shape[1] == 1 and scores.shape[2] > 1:
-            scores, self.unit = scores.transpose(0, 2, 1), SETTING
+            scores, self.unit = scores.transpose(0, 2, 1), "comparison"
         self.scores: Numbers = scores  # (rivals, repeats, parts), larger is better; a missing score is NaN
         # status -> number of repeats, for each rival
         self.statuses: Sequence[Counter[str]] = [Counter() for _ in self.names]

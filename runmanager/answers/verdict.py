@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from runmanager.answers.contest import NO_LEAD, SETTING, UNDECIDED, Contest, plain_means, rivals_table, rule_of
+from runmanager.answers.contest import NO_LEAD, UNDECIDED, Contest, plain_means, rivals_table, rule_of
 from runmanager.answers.ranking import (
     axes_of,
     check_comparable,
@@ -147,7 +147,7 @@ def verdict(
     check_table(runs)
     rule = rule_of(runs, goals_of(runs, goal)[0].metric, repeats_of(runs, repeats)[0])
     check_table(runs, needs_axes=True)
-    if axis is None or (axis == SETTING and axis not in axes_of(runs)):
+    if axis is None or (axis == "setting" and axis not in axes_of(runs)):
         axis = rule.axis if axis is None else None
     margin, error = rule.margin if margin is None else margin, rule.error if error is None else error
     problems = Problems()

@@ -8,7 +8,7 @@ from runmanager.answers.evidence import Lead, fewest, needed
 from runmanager.answers.luck import luck_of
 from runmanager.answers.power import ENOUGH
 from runmanager.answers.ranking import LOST
-from runmanager.core.wording import counted, listed
+from runmanager.core.wording import counted, listed, printable
 from runmanager.tables.cells import cell
 
 _SHARE = 3  # the rounding step of a number is at most a third of half its interval
@@ -37,7 +37,11 @@ def clauses(contest: Contest) -> list[str]:
         texts = standing(contest)
     elif same := [rival for rival in contest.leads if rival not in worse]:
         are_identical = all(contest.states[rival] == IDENTICAL for rival in same)
-        what = IDENTICAL if are_identical else f"equal within {cell(contest.margin)}"
+        what = (
+            f"identical in {printable(contest.metric)}"
+            if are_identical
+            else f"equal within {cell(contest.margin)}"
+        )
         texts = [f"{name} and {_others(contest, same)} are {what}, decided after {_count(contest, same[0])}"]
     else:
         what = f"better than {contest.names[following]}"

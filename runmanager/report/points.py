@@ -4,10 +4,8 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from runmanager.answers.contest import SETTING, UNDECIDED
-from runmanager.answers.evidence import fewest
 from runmanager.answers.sampled import is_in_magnitudes
-from runmanager.answers.verdict_sentence import losses, sentence_of, two_digits
+from runmanager.answers.verdict_sentence import sentence_of
 from runmanager.core.wording import counted
 from runmanager.report.model import PageAxis, ReportData
 from runmanager.report.svg import Dot, Figure, cut_text, polyline, range_of, value_scale
@@ -155,21 +153,11 @@ def _slice(figure: Figure, data: ReportData, axis: PageAxis) -> None:
 def _effect_sentence(data: ReportData, axis: PageAxis) -> str:
     """Say which value of a hyperparameter leads in otherwise equal settings, and whether that is decided."""
     column, size = data.answers.matters.changes[axis.name]
+    if len(data.compared) == 1:  # the headline says the rest
+        return f"A dot is a run, a bar the mean of each {axis.name}."
     if math.isnan(size):
         return f"No two settings differ in {axis.name} alone."
-    contest = data.answers.verdict_on(column)
-    sentence, undecided = sentence_of(contest), contest.in_state(UNDECIDED)
-    if undecided and (lead := contest.leads[undecided[0]]).mean > 0:
-        best, rival = contest.names[contest.order[0]], contest.names[undecided[0]]
-        end, side = ("highest", "above") if data.goal.is_larger_better else ("lowest", "below")
-        word, need = "comparison" if contest.unit == SETTING else contest.unit, fewest(contest.level)
-        often = f"in {counted(lead.n, word)}" if lead.n > 1 else "in one run each"
-        sentence = (
-            f"{best} has the {end} mean, {two_digits(lead.mean)} {side} {rival} {often}, which may be chance"
-        )
-        sentence += f": a verdict takes at least {need}" if lead.n < need else ""
-        sentence = "; ".join([sentence, *losses(contest)])
-    return f"All else equal, {sentence}."
+    return f"All else equal, {sentence_of(data.answers.verdict_on(column))}."
 
 
 def _range_sentence(data: ReportData, axis: PageAxis) -> str:
