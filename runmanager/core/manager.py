@@ -565,7 +565,7 @@ class Manager:
         tensor ``(H, W)``, ``(C, H, W)`` or ``(H, W, C)`` with one or three channels, of uint8, bool or floats;
         a batch ``(N, C, H, W)`` becomes a sheet, eight in a row. Reading it waits for the device.
 
-        A value with the name of a hyperparameter, such as a scheduled `lr`, is logged as ``lr_logged``.
+        A value named `step` is logged as ``step_logged``, and a scheduled hyperparameter `lr` as ``lr_logged``.
 
         Args:
             values: Name -> value, for names that are not identifiers: ``log({"train/loss": loss})`` becomes the
