@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from runmanager.core.contracts import Counts
-from runmanager.core.failure import explained_evaluation
+from runmanager.core.failure import explain_evaluation
 from runmanager.core.loaders import Measure, undisturbed
 from runmanager.core.metrics import (
     EpochSums,
@@ -86,11 +86,14 @@ class OpenEvaluation:
     @contextmanager
     def undisturbing(self, network: nn.Module | None) -> Iterator[None]:
         """Evaluate a network in the block, without gradients, and leave the training undisturbed."""
-        undisturbing = undisturbed(network, self._loader, self._device)
-        with explained_evaluation(self._name), undisturbing, torch.no_grad():
-            if network is not None:
-                network.eval()
-            yield
+        try:
+            with undisturbed(network, self._loader, self._device), torch.no_grad():
+                if network is not None:
+                    network.eval()
+                yield
+        except Exception as error:
+            explain_evaluation(error, self._name)
+            raise
 
     def batches(self) -> Iterator[Any]:
         """Yield the loader's batches on the device."""
@@ -159,8 +162,8 @@ class OpenEvaluation:
             return loss(outputs, targets)
         except Exception as error:
             shapes = [tuple(getattr(value, "shape", ())) for value in (outputs, targets)]
-            rule = "is loss= for outputs and labels of these shapes?"
-            error.add_note(f"evaluate(..., {self._name!r}): {rule} {shapes}")
+            cause = f": is loss= for outputs and labels of these shapes? {shapes}"
+            explain_evaluation(error, self._name, cause)
             raise
 
     def _ready(self, metrics: Any) -> dict[str, Metric]:

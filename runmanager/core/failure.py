@@ -2,8 +2,6 @@
 
 import re
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -39,8 +37,7 @@ def failure_of(
         text = str(link) if isinstance(link, RuntimeError) else ""
         is_stopped |= _LOADER_STOPPED.search(text) is not None
         of_device = _DEVICE_ERROR.search(text)
-        is_short = isinstance(link, MemoryError) or torch_devices.is_out_of_memory(link)
-        if is_short or _MAIN_MEMORY.search(text):
+        if isinstance(link, MemoryError) or torch_devices.is_out_of_memory(link) or _MAIN_MEMORY.search(text):
             short = link
         elif of_device or isinstance(link, torch.AcceleratorError):
             broken = link
@@ -49,7 +46,7 @@ def failure_of(
     worker = _LOADER_WORKER.match(str(error))  # torch adds the worker's traceback to the message
     parts = [f"worker {worker[1]} of the loader"] if worker else []
     parts += [f"epoch {epoch}"] if epoch else []
-    if notes := [note for note in getattr(error, "__notes__", ()) if note.startswith(_EVALUATE)]:
+    if notes := _evaluations_of(error):
         parts += notes[:1]  # the step is the last step of the training before the evaluation
     elif epoch and step:
         parts.append(f"step {step}")
@@ -119,14 +116,14 @@ def write_traceback(error: BaseException, folder: Path) -> None:
     files.write_file(folder / files.ERROR_LOG, "".join(lines).encode("utf-8", "replace"))
 
 
-@contextmanager
-def explained_evaluation(name: str) -> Iterator[None]:
-    """Mark exceptions in the block as exceptions of an evaluation."""
-    try:
-        yield
-    except Exception as error:
-        error.add_note(f"{_EVALUATE}..., {name!r})")
-        raise
+def explain_evaluation(error: BaseException, name: str, cause: str = "") -> None:
+    """Add a note to an error that names its evaluation, unless a note names it."""
+    if not _evaluations_of(error):
+        error.add_note(f"{_EVALUATE}..., {name!r}){cause}")
+
+
+def _evaluations_of(error: BaseException) -> list[str]:
+    return [note for note in getattr(error, "__notes__", ()) if note.startswith(_EVALUATE)]
 
 
 def explain_devices(error: BaseException, device: torch.device, network: nn.Module | None) -> None:
