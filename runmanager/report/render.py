@@ -26,7 +26,7 @@ from runmanager.errors import InvalidArgumentError, StorageError
 from runmanager.report import curves, points, sections
 from runmanager.report.model import ReportData, report_data, runs_of_table
 from runmanager.report.page_data import page_data
-from runmanager.report.timeline import attempts, timeline
+from runmanager.report.timeline import attempts, timeline, times
 from runmanager.tables.cells import cell
 from runmanager.tables.loading import Paths, read_results
 from runmanager.tables.notes import first_line_of_note
@@ -226,7 +226,8 @@ def render(data: ReportData, damaged: Sequence[str] = (), seconds: float | None 
         curves=curves.learning(data),
         legend=sections.legend(data),
         timeline=timeline(busy, data),
-        facts=sections.facts(data, busy),
+        facts=sections.facts(data),
+        times=times(busy, is_over=data.answers.is_over),
         left=sections.left(data.answers, is_over=seconds is None and not data.is_foreign),
         seconds=seconds,
         cell=cell,

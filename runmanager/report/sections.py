@@ -3,7 +3,6 @@
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 from runmanager.answers.answers import INTERVAL, REPEATS, Answers, columns_of_numbers
@@ -20,7 +19,6 @@ from runmanager.core.outcome import Status
 from runmanager.core.wording import counted, listed
 from runmanager.report.curves import metrics
 from runmanager.report.model import ReportData
-from runmanager.report.timeline import Busy
 from runmanager.tables.cells import aligned, cell, duration, durations, join
 
 _MOST_NAMED = 12  # maximum number of runs named per cause
@@ -199,7 +197,7 @@ def causes(data: ReportData) -> list[dict[str, str]]:
     return causes
 
 
-def facts(data: ReportData, busy: Sequence[Busy]) -> dict[str, str]:
+def facts(data: ReportData) -> dict[str, str]:
     """Return the environment of the runs; if runs differ in a fact, each value has its number of runs."""
     starts = [run.start for run in data.results if run.start]
     counters: dict[str, Counter[str]] = {}
@@ -218,12 +216,6 @@ def facts(data: ReportData, busy: Sequence[Busy]) -> dict[str, str]:
         )
         for name, counts in counters.items()
     }
-    walls = [start["t_wall"] for start in starts if isinstance(start.get("t_wall"), (int, float))]
-    walls += [attempt.begin for attempt in busy]  # also of earlier attempts
-    if walls:
-        first, last = (f"{datetime.fromtimestamp(end(walls), tz=UTC):%Y-%m-%d %H:%M}" for end in (min, max))
-        until = "" if first == last else f" to {last[11:] if first[:10] == last[:10] else last}"
-        texts["begun"] = f"{first}{until} UTC"
     varying = {axis.name for axis in data.axes}
     same = [(name, cell(value)) for name, value in data.results[0].folder.params.items() if name not in varying]
     if same:

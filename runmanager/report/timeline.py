@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 from runmanager.answers.sentences import statuses_in_words
@@ -52,24 +53,19 @@ def attempts(results: Sequence[RunResult]) -> list[Busy]:
 def timeline(busy: Sequence[Busy], data: ReportData) -> Figure | None:
     """Draw the attempts of all runs by device and time, with a sentence; None without enough attempts."""
     spans = union([(attempt.begin, attempt.end) for attempt in busy])
-    total = sum(end - begin for begin, end in spans)
-    if len(busy) < 2 or total <= 0 or not any(run.epochs for run in data.results):  # noqa: PLR2004 - one bar
+    is_timed = any(begin < end for begin, end in spans) and any(run.epochs for run in data.results)
+    if len(busy) < 2 or not is_timed:  # noqa: PLR2004 - one bar
         return None
     first, last = spans[0][0], spans[-1][1]
-    gaps = [(end, begin - end) for (_, end), (begin, _) in itertools.pairwise(spans)]
-    pauses = [(time, seconds) for time, seconds in gaps if seconds > _PAUSE * total]
+    pauses = _pauses(spans)
 
     def position(time: float) -> float:  # without the pauses before
         return time - first - sum(seconds for begin, seconds in pauses if begin < time)
 
-    words = f"{_sentence(busy, position(last))}, from the first start to the last end"
-    if pauses:
-        lost = duration(sum(seconds for _, seconds in pauses))
-        words += f", without {counted(len(pauses), 'pause')} ({lost}) in which no run was executed"
     lanes = [(device, row) for device, rows in _lanes(busy).items() for row in rows][:_MOST_LANES]
     base = _TOP + _LANE * len(lanes)
     figure = Figure("timeline", "Runs by device and time", size=(_WIDTH, base + _BOTTOM), figure="bars")
-    figure.words = f"{words}."
+    figure.words = f"{_sentence(busy, position(last))}{', pauses left out' if pauses else ''}."
     x = Scale(0.0, position(last), _LEFT, _WIDTH - _RIGHT)
     for tick in x.ticks(6):
         figure.line(x(tick), _TOP, x(tick), base, "grid")
@@ -94,6 +90,27 @@ def timeline(busy: Sequence[Busy], data: ReportData) -> Figure | None:
                 d = f"M{right - 3:.1f} {y - 3:.1f}l6 6m0 -6l-6 6"
                 figure.path(d, "cross", run=attempt.run)
     return figure
+
+
+def times(busy: Sequence[Busy], *, is_over: bool) -> str:
+    """Say when the first attempt began, and how long all took, with pauses; "" without attempts."""
+    if not busy:
+        return ""
+    spans = union([(attempt.begin, attempt.end) for attempt in busy])
+    first, last = spans[0][0], spans[-1][1]
+    text = f"Began {datetime.fromtimestamp(first, tz=UTC):%Y-%m-%d %H:%M} UTC, "
+    text += f"{'took' if is_over else 'so far'} {duration(last - first)}"
+    if pauses := _pauses(spans):
+        lost = duration(sum(seconds for _, seconds in pauses))
+        text += f", with {counted(len(pauses), 'pause')} ({lost}) in which no run was executed"
+    return f"{text}."
+
+
+def _pauses(spans: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return the long gaps between spans of time: the begin and the length (s) of each."""
+    total = sum(end - begin for begin, end in spans)
+    gaps = [(end, begin - end) for (_, end), (begin, _) in itertools.pairwise(spans)]
+    return [(time, seconds) for time, seconds in gaps if seconds > _PAUSE * total]
 
 
 def union(spans: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
