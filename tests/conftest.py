@@ -11,6 +11,8 @@ from multiprocessing.util import get_temp_dir
 import pytest
 from hypothesis import HealthCheck, settings
 
+# else each process compiles what it imports: two seconds for torch alone
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # threads of torch that wait for one another leave their cores to other tests; read when torch is imported
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
@@ -26,6 +28,8 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 settings.load_profile("runmanager")
+
+sys.dont_write_bytecode = False
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it, and what it starts
 for name in ("COLUMNS", "LINES"):  # with readline in it, pytest gives those of its terminal to its workers
