@@ -53,17 +53,24 @@ def by_two_goals(data: ReportData) -> Figure | None:
 
 
 def by_rank(data: ReportData) -> Figure | None:
-    """Plot the scores of all runs, the best first; None if they are equal."""
-    runs = [run for run in data.ranked if math.isfinite(data.scores[run])]
-    runs.sort(key=lambda run: -data.goal.sign * data.scores[run])
-    if not data.order or data.scores[runs[0]] == data.scores[runs[-1]]:
+    """Plot the scores of all runs in columns, one for each ranked run or setting; None if they are equal."""
+    ranking, columns = data.ranking, dict[int, list[int]]()
+    settings = enumerate(ranking.all_settings)
+    number_of = {row: number for number, setting in settings for row in setting.rows}
+    for run in data.ranked:
+        if math.isfinite(data.scores[run]):
+            columns.setdefault(number_of[run], []).append(run)
+    runs = [run for column in columns.values() for run in column]
+    if not data.order or len({data.scores[run] for run in runs}) == 1:
         return None
-    figure = Figure("overview", f"{data.goal.metric} of all runs", figure="points")
-    which = "of the leading setting" if data.ranking.repeats else "the best"
+    figure = Figure("overview", f"{data.goal.metric} of all {ranking.noun}s", figure="points")
+    which = "of the leading setting" if ranking.repeats else "the best"
     figure.words = f"A dot is a run; {data.names[data.order[0]]}, {which}, has a ring."
+    if ranking.repeats:
+        figure.words = f"A column is a setting, a bar its mean. {figure.words}"
     if len(runs) > len(data.order):
         figure.words += " Pruned runs are drawn at their last epoch."
-    _in_order(figure, data, runs, "runs, the best first")
+    _in_order(figure, data, [*columns.values()], f"{ranking.noun}s, the best first")
     return figure
 
 
@@ -88,7 +95,7 @@ def best_so_far(data: ReportData, busy: Sequence[Busy]) -> Figure | None:
     )
     course = f"The last {since} did not improve it." if last < len(runs) else "It was the last one."
     figure.words = f"{which}, {data.names[bests[-1]]}, was number {last:,} of {len(runs):,} to end. {course}"
-    dots = _in_order(figure, data, runs, "runs that have ended")
+    dots = _in_order(figure, data, [[run] for run in runs], "runs that have ended")
     y_of = {run: y for _, y, run in dots}
     corners: list[tuple[float, float]] = []
     for (x, _, _), before, best in zip(dots, [bests[0], *bests], bests, strict=False):
@@ -97,13 +104,17 @@ def best_so_far(data: ReportData, busy: Sequence[Busy]) -> Figure | None:
     return figure
 
 
-def _in_order(figure: Figure, data: ReportData, runs: Sequence[int], x_name: str) -> list[Dot]:
-    """Draw the scores of runs from left to right; return the place of each dot."""
-    scores = [data.scores[run] for run in runs]
-    x, y = figure.across(1, len(runs)), figure.up(min(scores), max(scores))
+def _in_order(figure: Figure, data: ReportData, columns: Sequence[Sequence[int]], x_name: str) -> list[Dot]:
+    """Draw the scores of runs in columns from left to right; return the place of each dot."""
+    scores = [data.scores[run] for column in columns for run in column]
+    x, y = figure.across(1, len(columns)), figure.up(min(scores), max(scores))
     figure.axes(x, y, x_name)
-    dots = [(x(number), y(data.scores[run]), run) for number, run in enumerate(runs, 1)]
+    dots = [(x(number), y(data.scores[run]), run) for number, column in enumerate(columns, 1) for run in column]
     figure.dots(dots, data.color, data.order[0])
+    if data.ranking.repeats and len(columns) < len(scores):
+        half = min(0.4 * (x(2) - x(1)), 14)
+        for number, setting in enumerate(data.ranking.settings, 1):
+            figure.path(f"M{x(number) - half:.1f} {y(setting.mean):.1f}h{2 * half:.1f}", "mean")
     return dots
 
 
