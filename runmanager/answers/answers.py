@@ -25,8 +25,9 @@ from runmanager.answers.sentences import capital, counts_of, percents
 from runmanager.answers.verdict_sentence import clauses, two_digits
 from runmanager.core.experiment import Rule
 from runmanager.core.outcome import LEADING, Status
-from runmanager.core.wording import counted, listed, printable
+from runmanager.core.wording import counted, printable
 from runmanager.errors import InvalidArgumentError, MissingExtraError
+from runmanager.tables.cells import cell
 from runmanager.tables.columns import metrics_of
 
 INTERVAL, REPEATS = "95 % interval", "repeats"
@@ -63,15 +64,10 @@ class Answers:
 
     @cached_property
     def verdict_on(self) -> Callable[[str | None], Contest]:
-        """Compare the settings, or the values of an axis in otherwise equal settings; needs a ranking."""
+        """Compare the settings (None), or the values of an axis in otherwise equal settings."""
         ranking = self.ranking
         assert ranking
         return cache(lambda axis: Contest(self.runs, ranking, axis, self.rule.margin, self.rule.error))
-
-    @property
-    def verdict(self) -> Contest:
-        """The comparison of the best setting with the others; needs a ranking."""
-        return self.verdict_on(None)
 
     @property
     def decision(self) -> Contest:
@@ -115,9 +111,8 @@ class Answers:
                 gap = two_digits(best.mean - others[0].mean)
                 texts.append(f"Its lead is {gap}; each setting ran once, so that may be chance")
             elif not ranking.num_ties:
-                texts.append(f"{printable(ranking.goal.metric)} is tied, so the next goal decides")
-        if pruned := self.counts.get(Status.PRUNED):
-            texts.append(f"Not compared: {counted(pruned, 'pruned run')}")
+                tied, second, *_ = ranking.goals
+                texts.append(printable(f"{tied.metric} is tied, so {second.metric} counts"))
         first = max(ranking.settings, key=lambda setting: ranking.goal.sign * setting.mean)
         if why := ranking.why_below(first):
             texts.append(
@@ -146,7 +141,7 @@ class Answers:
             return ""
         best, metric, ties = ranking.settings[0], printable(ranking.goal.metric), ranking.num_ties
         name, value = capital(ranking.name(best)), ranking.written(best)
-        outcome = self.has_verdict and self.verdict.outcome
+        outcome = self.has_verdict and self.verdict_on(None).outcome
         if outcome == IDENTICAL:
             name, ties = "Each", 0
         if ranking.repeats and not ties:  # an interval is of one setting
@@ -160,6 +155,8 @@ class Answers:
             name += f" ties with {other} for the lead"
         else:
             name += " is best" if not ranking.is_choice and outcome in (False, BETTER) else " leads"
+        for goal, mean in zip(ranking.goals[1:], best.means[1:], strict=True):
+            value += f", {printable(goal.metric)} {cell(mean)}"
         return f"{name}{'' if self.is_over else ' so far'}: {metric} {value}"
 
     @property
@@ -173,13 +170,10 @@ class Answers:
     def front_sentence(self) -> str:
         """Say how many settings are on the Pareto front; "" with a single goal."""
         ranking = self.ranking
-        assert ranking
-        if len(ranking.goals) < 2 or not ranking.front:  # noqa: PLR2004 - a choice
+        if not (ranking and ranking.front and ranking.goals[1:]):
             return ""
-        return (
-            f"The Pareto front of {listed(goal.metric for goal in ranking.goals)} "
-            f"has {counted(len(ranking.front), ranking.noun)}"
-        )
+        number, noun = counted(len(ranking.front), ranking.noun), ranking.noun
+        return f"The Pareto front has {number}: no other {noun} is better in every goal"
 
     @cached_property
     def all_matters(self) -> list[Matters]:

@@ -5,6 +5,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pandas as pd
+
 from runmanager.answers.answers import INTERVAL, REPEATS, Answers, columns_of_numbers
 from runmanager.answers.conclusion import cli_command
 from runmanager.answers.contest import EQUAL, UNDECIDED
@@ -15,14 +17,13 @@ from runmanager.answers.verdict_sentence import two_digits
 from runmanager.answers.view import TIMES
 from runmanager.core import files
 from runmanager.core.goal import KEPT
-from runmanager.core.outcome import Status
+from runmanager.core.outcome import BY_TRAIN, Status
 from runmanager.core.wording import counted, listed
 from runmanager.report.curves import metrics
 from runmanager.report.model import ReportData
 from runmanager.tables.cells import aligned, cell, duration, durations, join
 
 _MOST_NAMED = 12  # maximum number of runs named per cause
-_MOST_VALUES = 4  # maximum number of values in a sentence
 _MOST_SETTINGS = 10  # maximum number of rows in the table of settings
 _MOST_ROWS = 1000  # maximum number of table rows in the file; the script adds further rows on demand
 LAST_LINES = 15  # number of lines from an error.log
@@ -62,7 +63,7 @@ def cards(data: ReportData) -> dict[str, str]:
     if epochs := [len(run.epochs) for run in data.results if run.epochs]:
         each = " to ".join(dict.fromkeys([f"{min(epochs)}", f"{max(epochs)}"]))
         word = "epoch" if sum(epochs) == 1 else "epochs"
-        cards[f"{word}, {each} per run" if number > 1 else word] = f"{sum(epochs):,}"
+        cards[f"{word}, {each} per run" if len(epochs) > 1 else word] = f"{sum(epochs):,}"
         cards["run time"] = duration(float(data.runs["run duration"].sum()))
     return cards
 
@@ -112,7 +113,7 @@ def _behind(data: ReportData, rank: int) -> str:
         return f"{why_below}: ranks below"
     if is_same(best.mean, setting.mean):
         return "the same mean"
-    verdict = data.answers.verdict
+    verdict = data.answers.verdict_on(None)
     state = verdict.states.get(rank, UNDECIDED)
     chance = {UNDECIDED: ", may be chance", EQUAL: f", equal within {cell(verdict.margin)}"}.get(state, "")
     return f"{two_digits(best.mean - setting.mean)}{chance}"
@@ -126,17 +127,23 @@ def order(data: ReportData) -> str:
     count = f"{counted(len(data.results), 'run')}; {ranking.count}" if ranking.repeats else ranking.count
     first = "those of the leading setting first" if ranking.repeats else f"the best first by {data.goal.metric}"
     then = ", then pruned runs by their last epoch" if Status.PRUNED in data.answers.counts else ""
+    if any(run.pruned_by not in ("", BY_TRAIN) for run in data.results):
+        then += "; the same grid without prune= resumes them"
     return f"{capital(count)}, {first}{then}."
 
 
 def table_of_runs(data: ReportData) -> dict[str, Any]:
     """Return the table of runs: columns of varying hyperparameters and results, rows from best to worst."""
     runs, metric, rows = data.runs, data.goal.metric, data.ranked[:_MOST_ROWS]
+    results = runs[[not run.status.is_fault for run in data.results]].reindex(runs.index)  # others have none
     columns = [("run", "text", [data.names[index] for index in rows], "")]
     if not runs[metric].isna().all():
-        columns.append((metric, "number", _numbers(data, metric, rows), ""))
-    for number, axis in enumerate(data.axes):
-        hidden = "" if number < 2 else "phone" if number < 6 else "everywhere"  # noqa: PLR2004 - as many fit
+        columns.append((metric, "number", _numbers(results, metric, rows), ""))
+    varying = [name for name in ("epochs", "status") if len(set(runs[name])) > 1]
+    if "status" in varying:
+        columns.append(("status", "text", [str(runs["status"].iloc[index]) for index in rows], ""))
+    for number, axis in enumerate(data.axes, len(columns)):
+        hidden = "" if number < 4 else "phone" if number < 8 else "everywhere"  # noqa: PLR2004 - as many fit
         labels = [axis.labels[axis.codes[index]] for index in rows]
         columns.append((axis.name, "number" if axis.is_ordered else "text", labels, hidden))
     goals = [goal.metric for goal in data.ranking.goals[1:]]
@@ -145,13 +152,10 @@ def table_of_runs(data: ReportData) -> dict[str, Any]:
     essential = [*others[: len(goals) or 1], *times[-1:]]
     if Status.PRUNED in data.answers.counts:
         essential.append("epochs")  # the scores are of different epochs
-    varying = [name for name in ("epochs", "status") if len(set(runs[name])) > 1]
     for name in dict.fromkeys([*others, *varying, *times]):
         if name not in (metric, "status"):
             hidden = "phone" if name in essential else "everywhere"
-            columns.append((name, "number", _numbers(data, name, rows), hidden))
-    if "status" in varying:
-        columns.append(("status", "text", [str(runs["status"].iloc[index]) for index in rows], "phone"))
+            columns.append((name, "number", _numbers(results if name in others else runs, name, rows), hidden))
     scores = {index: data.goal.sign * data.scores[index] for index in data.order}
     worst, best = min(scores.values(), default=0.0), max(scores.values(), default=0.0)
     shares = {index: 100 * (score - worst) / (best - worst or 1) for index, score in scores.items()}
@@ -160,8 +164,8 @@ def table_of_runs(data: ReportData) -> dict[str, Any]:
     return {"columns": columns, "rows": entries}
 
 
-def _numbers(data: ReportData, name: str, rows: list[int]) -> list[str]:
-    values = [float(value) for value in data.runs[name].iloc[rows]]
+def _numbers(runs: pd.DataFrame, name: str, rows: list[int]) -> list[str]:
+    values = [float(value) for value in runs[name].iloc[rows]]
     write = durations if name in TIMES else aligned
     return write([value if math.isfinite(value) else math.nan for value in values])
 

@@ -255,11 +255,11 @@ SAID = {
     ),
     "a goal that a run lacks": (
         {"lr": [0.1, 0.3]}, lambda run: {"f1": run.lr} if run.lr == 0.3 else {"f1": run.lr, "cost": 1.0},
-        "Run 1 (lr=0.1) is best: f1 0.1 Run 2 (lr=0.3) has 0.3, but no cost: it ranks below.",
+        "Run 1 (lr=0.1) is best: f1 0.1, cost 1 Run 2 (lr=0.3) has 0.3, but no cost: it ranks below.",
     ),
     "several goals, the first is tied": (
         {"lr": [0.1, 0.3]}, lambda run: {"f1": 0.5, "cost": run.lr},
-        "f1 is tied, so the next goal decides. The Pareto front of f1, cost has 1 run.",
+        "is best: f1 0.5, cost 0.1 f1 is tied, so cost counts. The Pareto front has 1 run: no other run is",
     ),
     "all of the best have None": (
         {"lr": [0.1, 0.2, 0.3, 0.4, 0.5], "decay": [None, 3]},

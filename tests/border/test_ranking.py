@@ -390,7 +390,7 @@ def test_what_the_second_goal_decides_is_no_tie_and_an_exported_table_has_both(t
         assert pareto(runs)["run"].tolist() == [2]
         assert "note: why" in repr(show(runs))
     assert "Run 2 (lr=2) is best" in page_of(outcome.runs, tmp_path)
-    assert "The Pareto front of f1, cost has 1 run." in panel_of(outcome)
+    assert "The Pareto front has 1 run: no other run is better in every goal." in panel_of(outcome)
 
 
 def test_means_and_sums_that_differ_by_rounding_are_a_tie(tmp_path):
