@@ -9,7 +9,7 @@ from runmanager.answers.ranking import t_quantile
 from runmanager.answers.sentences import capital
 from runmanager.answers.usual_goals import companion
 from runmanager.answers.view import TIMES
-from runmanager.core.goal import KEPT, is_larger_better, x_column, x_of
+from runmanager.core.goal import KEPT, x_column, x_of
 from runmanager.core.outcome import Status
 from runmanager.core.state import RunResult
 from runmanager.core.wording import counted
@@ -107,7 +107,8 @@ def _figure(data: ReportData, metric: str, lines: Mapping[int, Curve], name: str
             figure.path(d, "resumed" if index in visible else "resumed gone", run=index)
     if best in lines:
         sign = 1 if data.prefers_larger(metric) else -1
-        epoch, value = max(lines[best], key=lambda point: sign * point[1])
+        last = lines[best][-1]  # it may equal an earlier best
+        epoch, value = max(lines[best], key=lambda point: (sign * point[1], point == last))
         figure.path(f"M{x(epoch):.1f} {y(value):.1f}h0", "peak", run=best)
     _label(figure, data, lines, y)
     return figure
@@ -139,10 +140,8 @@ def _sentence(data: ReportData, metric: str) -> str:
         parts.append(f"{name} {course}.")
     worse = sum(abs(value - end) > _BETTER * abs(end) for _, _, value, end in courses.values())
     if worse and len(courses) > 1:
-        completed = data.answers.counts[Status.COMPLETED]
-        of = counted(completed, "run" if completed == len(data.results) else "completed run")
-        direction = "best" if is_larger_better(metric) == larger else "max" if larger else "min"
-        keep = f'; keep="{direction}:{metric}" keeps the weights of the best one'
+        of = counted(data.answers.counts[Status.COMPLETED], "completed run")
+        keep = f'; keep="{"max" if larger else "min"}:{metric}" keeps the weights of the best one'
         were = f"{worse} of {of} {'was' if worse == 1 else 'were'} over 1 % better"
         parts.append(f"{were} at an earlier epoch{keep if metric == data.ranking.metric else ''}.")
     return " ".join(parts)

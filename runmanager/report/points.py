@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 
 from runmanager.answers.sampled import is_in_magnitudes
 from runmanager.answers.verdict_sentence import sentence_of
-from runmanager.core.wording import counted
 from runmanager.report.model import PageAxis, ReportData
 from runmanager.report.svg import Dot, Figure, cut_text, polyline, range_of, value_scale
 from runmanager.report.timeline import Busy
@@ -41,9 +40,7 @@ def by_two_goals(data: ReportData) -> Figure | None:
         return None
     figure = Figure("overview", f"{metric} by {other}", figure="points")
     front = sorted(setting.means[1::-1] for setting in data.ranking.front)
-    figure.words = "No other run is better in both goals than those on the line, the Pareto front."
-    if len(front) == 1:
-        figure.words = f"No run is better in any goal than {data.names[data.order[0]]}, which has a ring."
+    figure.words = "The runs on the line are the Pareto front: no other run is better in both goals."
     numbers, firsts = [values[run] for run in runs], [data.scores[run] for run in runs]
     x, y = figure.across(min(numbers), max(numbers), is_wide=False), figure.up(min(firsts), max(firsts))
     figure.axes(x, y, other)
@@ -64,10 +61,9 @@ def by_rank(data: ReportData) -> Figure | None:
     if not data.order or len({data.scores[run] for run in runs}) == 1:
         return None
     figure = Figure("overview", f"{data.goal.metric} of all {ranking.noun}s", figure="points")
-    which = "of the leading setting" if ranking.repeats else "the best"
-    figure.words = f"A dot is a run; {data.names[data.order[0]]}, {which}, has a ring."
-    if ranking.repeats:
-        figure.words = f"A column is a setting, a bar its mean. {figure.words}"
+    figure.words = (
+        "A column is a setting, a dot a run, a bar the mean." if ranking.repeats else "A dot is a run."
+    )
     if len(runs) > len(data.order):
         figure.words += " Pruned runs are drawn at their last epoch."
     _in_order(figure, data, [*columns.values()], f"{ranking.noun}s, the best first")
@@ -89,12 +85,8 @@ def best_so_far(data: ReportData, busy: Sequence[Busy]) -> Figure | None:
         bests.append(run if is_better else bests[-1])
     last = bests.index(bests[-1]) + 1
     figure = Figure("history", f"The best {data.goal.metric} so far", figure="points")
-    which, since = (
-        "The best single run" if data.ranking.repeats else "The best",
-        counted(len(runs) - last, "run"),
-    )
-    course = f"The last {since} did not improve it." if last < len(runs) else "It was the last one."
-    figure.words = f"{which}, {data.names[bests[-1]]}, was number {last:,} of {len(runs):,} to end. {course}"
+    which = "The best single run" if data.ranking.repeats else "The best"
+    figure.words = f"{which}, {data.names[bests[-1]]}, was number {last:,} of {len(runs):,} to end."
     dots = _in_order(figure, data, [[run] for run in runs], "runs that have ended")
     y_of = {run: y for _, y, run in dots}
     corners: list[tuple[float, float]] = []
@@ -173,7 +165,10 @@ def _effect_sentence(data: ReportData, axis: PageAxis) -> str:
 
 def _range_sentence(data: ReportData, axis: PageAxis) -> str:
     """Return a sentence about the values of the best tenth of the runs, at least five, for a hyperparameter."""
-    best = data.order[: max(_FEWEST, math.ceil(len(data.order) / 10))]
+    number, scores = max(_FEWEST, math.ceil(len(data.order) / 10)), data.scores
+    left_out = {scores[run] for run in data.order[number : number + 1]}  # of ties, all are named or none
+    best = [run for run in data.order[:number] if scores[run] not in left_out]
+    best = best or [run for run in data.order if scores[run] in left_out]
     which = "The best run" if len(best) == 1 else f"The best {len(best):,} of {len(data.order):,} runs"
     if not axis.is_sampled:
         return f"{which}: {_counts(axis, best)}. All: {_counts(axis, data.order)}."
