@@ -1,8 +1,7 @@
 """The names of columns in TensorBoard, and the format of hyperparameters in HParams.
 
-TensorBoard draws a run in parallel coordinates only if the run has every column, and filters only columns of
-one type. So a grid chooses the format before its first run, from all runs of its experiment. It stores the
-format in a file of the experiment, and updates runs written in an earlier format.
+TensorBoard draws a run in parallel coordinates only if it has every column, and filters only columns of one
+type. So a grid chooses the format before its first run, stores it, and updates earlier runs.
 """
 
 import io
@@ -24,12 +23,10 @@ if TYPE_CHECKING:
 
 EPOCH = "time/epoch_s"
 
-# TensorBoard sorts capitals first, and HParams shows the first five metrics, which are these five, the first
-# followed by the goal. All get a value with the goal's first one, so that parallel coordinates draw the run
-BEST, BEST_AFTER, BEST_EPOCH, EPOCH_SECONDS, LAST = (
-    "Goal/best", "Goal/best_after_s", "Goal/best_epoch", "Goal/epoch_s", "Goal/last",
-)  # fmt: skip
-"""The tags of the goal."""
+# TensorBoard sorts capitals first, and HParams shows the first five metrics: the values that rank the run, with
+# the goal, then these four. All get a value at once, else parallel coordinates omit the run
+LAST, KEPT = "Goal/last ", "Goal/kept "
+BEST, BEST_EPOCH, EPOCH_SECONDS, BEST_AFTER = "Run/best", "Run/best_epoch", "Run/epoch_s", "Run/time_to_best_s"
 
 _TAGS = {
     "loss": "loss/train",
@@ -62,23 +59,23 @@ def decide(experiment: Experiment) -> None:
     try:
         runs = sorted(experiment.runs.values(), key=lambda run: run.number)
         runs = [run for run in runs if not run.unavailable or run.path.is_dir()]  # as in TensorBoard's page
+        design = experiment.design
         names = varying([run.params for run in runs])
-        repeats = experiment.design.repeating(names)
-        kinds = kinds_of(run.params for run in runs)
-        kinds = {name: kind for name, kind in sorted(kinds.items()) if name not in repeats}
+        repeats = design.repeating(names)
+        kinds = {n: kind for n, kind in kinds_of(run.params for run in runs).items() if n not in repeats}
         axes = [name for name in names if name not in repeats]
-        grouped_by = axes if repeats else None
         # TensorBoard selects the first five axes by itself, and at a constant one all lines meet in a point
         constants = {name: repr(plain(runs[0].params[name])) for name in kinds if axes and name not in axes}
-        form = {"v": _VERSION, "kinds": kinds, "grouped_by": grouped_by, "repeats": [*repeats]}
-        form["constants"] = constants
-        form["is_settled"] = True  # all runs have this format
+        form: dict[str, Any] = {
+            "v": _VERSION, "kinds": kinds, "grouped_by": axes if repeats else None, "repeats": [*repeats],
+            "constants": constants, "goals": [str(goal) for goal in design.all_goals[1:]],
+            "is_settled": True,  # all runs have this format
+        }  # fmt: skip
         if form == files.read_json(path):
             return
-        begun = [run for run in runs if run.path.is_dir()]
         # store the format before the updates, for runs that begin meanwhile
-        files.write_file(path, files.strict_json({**form, "is_settled": not begun}))
-        if begun and all([_update(run, form) for run in begun]):  # noqa: C419 - update all runs
+        files.write_file(path, files.strict_json({**form, "is_settled": False}))
+        if all([_update(run, form) for run in runs if run.path.is_dir()]):  # noqa: C419 - update all runs
             files.write_file(path, files.strict_json(form))
     except StorageError:
         raise
@@ -92,9 +89,10 @@ def session_start(
     """Return the start of a run's HParams session; values other than numbers, bools and text become text."""
     from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData, SessionStartInfo
 
-    trial, grouped_by = re.split("[-~]", run.path.name)[0], form.get("grouped_by")
-    if grouped_by is not None:
-        trial = combination({n: run.params[n] for n in grouped_by if n in run.params}) or "all"
+    trial = re.split("[-~]", run.path.name)[0]
+    if form.get("grouped_by") is not None:
+        values = [f"{name}={plain(run.params[name])!r}" for name in form["grouped_by"] if name in run.params]
+        trial = _short(", ".join(values)) or "all"
     info = SessionStartInfo(
         group_name=f"{run.path.parent.name}/{trial}",
         start_time_secs=time.time() if start_time is None else start_time,
@@ -107,7 +105,7 @@ def session_start(
         value = plain(params[name])
         if kind == TEXT or kinds.get(name, kind) != kind:
             value = "none" if value is None else text(value)
-            info.hparams[name].string_value = value if len(value) <= LONGEST else shortened_name(value, value)
+            info.hparams[name].string_value = _short(value)
         elif kind == NUMBER:
             info.hparams[name].number_value = value
         else:
@@ -115,9 +113,8 @@ def session_start(
     return HParamsPluginData(session_start_info=info)
 
 
-def combination(params: Mapping[str, Any]) -> str:
-    """Return a name of 64 characters or fewer for hyperparameters."""
-    name = ", ".join(f"{name}={plain(value)!r}" for name, value in params.items())
+def _short(name: str) -> str:
+    """Return a name of 64 characters or fewer."""
     return name if len(name) <= LONGEST else shortened_name(name, name)
 
 

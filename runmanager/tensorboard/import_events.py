@@ -15,7 +15,6 @@ from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 from tensorboard.util.tensor_util import make_ndarray
 
 from runmanager.core.outcome import LEADING
-from runmanager.core.state import is_sparse
 from runmanager.errors import InvalidArgumentError
 from runmanager.tables.columns import HYPERPARAMETERS, epochs_table
 from runmanager.tables.loading import warn_of
@@ -124,10 +123,6 @@ def _read_run(files: Iterable[Path], damaged: list[str]) -> _Run:
             continue
         if failed:
             damaged.append(f"{path} ({failed} records)")
-        steps = set().union(*run.points.values())
-        if is_sparse(len(steps), len(run.points), sum(map(len, run.points.values()))):
-            damaged.append(f"{path} (no table has room for its {len(run.points)} tags)")
-            run.points.clear()
     return run
 
 

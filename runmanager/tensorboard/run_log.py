@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import math
 import random
 import textwrap
 import threading
@@ -31,20 +32,20 @@ from torch.utils.tensorboard.summary import custom_scalars
 from runmanager.core import files
 from runmanager.core.contracts import Block, Boards, RunListener
 from runmanager.core.experiment import RunFolder
-from runmanager.core.goal import Goal, default_goal, goal_of_kept, x_of, x_value
+from runmanager.core.goal import Goal, default_goal, goal_of_kept, parse_goal, x_of, x_value
 from runmanager.core.outcome import EpochRecord, Outcome, Status
 from runmanager.core.values import text
 from runmanager.devices.torch_devices import quiet
 from runmanager.errors import warn
 from runmanager.tensorboard import event_file, histograms, hparams, pictures
 from runmanager.tensorboard.event_options import TensorBoard
-from runmanager.tensorboard.hparams import BEST, BEST_AFTER, BEST_EPOCH, EPOCH_SECONDS, LAST, tag
+from runmanager.tensorboard.hparams import BEST, BEST_AFTER, BEST_EPOCH, EPOCH_SECONDS, KEPT, LAST, tag
 from runmanager.tensorboard.pictures import Confusion
 
 CHARTS = {
-    "side by side": {  # category with two charts in a row
-        "goal, best so far": ["Multiline", ["^Goal/best "]],
-        "goal": ["Multiline", ["^Goal/last$"]],
+    "side by side": {  # for many runs: two charts in a row
+        "goal": ["Multiline", ["^Goal/"]],
+        "goal, best so far": ["Multiline", ["^Run/best$"]],
         "loss of the training": ["Multiline", ["^loss/train$"]],
         "loss of the evaluation": ["Multiline", ["^loss/(?!train$)"]],
         "accuracy of the training": ["Multiline", ["^accuracy/train$"]],
@@ -53,14 +54,10 @@ CHARTS = {
     "overview": {
         "loss": ["Multiline", ["^loss/"]],
         "accuracy": ["Multiline", ["^acc(uracy)?/"]],
-        "epoch duration (s)": ["Multiline", ["^time/epoch_s$"]],
         "parts of an epoch (s)": ["Multiline", ["^time/phase_"]],
     },
 }
-"""The custom-scalars page: category -> chart -> regular expressions of its tags.
-
-"side by side" suits many runs, "overview" suits few runs.
-"""
+"""The custom-scalars page: category -> chart -> regular expressions of its tags."""
 
 SAMPLES = "visuals/samples"
 """The tag of the images of the first batch."""
@@ -107,7 +104,9 @@ class RunLog(RunListener):
     x_axis: str | None = None
     kinds: Mapping[str, str] | None = None
     histogram_every: int = 1
-    _has_goal: bool = False
+    _kept: Goal | None = None  # by which weights are kept
+    _score: float = -math.inf  # of the epoch that ranks the run
+    _goals: list[Goal] = field(default_factory=list)  # a search has several
     _metrics: dict[str, None] = field(default_factory=dict)  # the metrics so far, to choose a default goal
     _of_goal: dict[str, float] = field(default_factory=dict)  # the scalars of the goal
     _file: BinaryIO | None = field(default_factory=BytesIO)  # in memory until the attempt begins
@@ -129,9 +128,10 @@ class RunLog(RunListener):
         """Create the event file; epochs that the earlier files lack are written again."""
         with self.guard("attempt_began"):
             folder = self.folder.path
-            if not self.goal and "keep" in facts:
-                self.goal = goal_of_kept([facts])
-            self._has_goal = self.goal is not None
+            form = files.read_json(folder.parent / files.HPARAMS) or {"kinds": self.kinds or {}}
+            self._kept = goal_of_kept([facts]) if "keep" in facts else None
+            goal = self.goal or self._kept
+            self._goals = [goal, *map(parse_goal, form.get("goals", ()))] if goal else []
             steps = [x_of(record, self.x_axis) for record in records]
             epochs = [
                 event_file.event(step, self._numbers(record))
@@ -144,16 +144,13 @@ class RunLog(RunListener):
             num_written, first_step = _continued(earlier, steps, last_step) if is_resumed else (0, 0)
             self._is_described = num_written > 0
             waiting, self._file = self._file, event_file.begin_file(folder, self.attempt, first_step)
-            form = files.read_json(folder.parent / files.HPARAMS) or {"kinds": self.kinds or {}}
             start = hparams.session_start(self.folder, form)
             opening = [event_file.event(first_step, {event_file.SESSION: start})]
             if not (first_step and earlier):
                 charts = custom_scalars(CHARTS)  # type: ignore[no-untyped-call]
                 opening.append(Event(step=first_step, wall_time=time.time(), summary=charts))
                 params = self.folder.params
-                details = {"goal": str(self.goal)} if self.goal else {}
-                if names := form.get("repeats"):
-                    details["repeats"] = ", ".join(names)
+                details = {"goal": ", ".join(map(str, self._goals))} if self._goals else {}
                 details |= {name: facts[name] for name in _FACTS if name in facts and name not in params}
                 rows = [*params.items(), *details.items(), *facts.get("versions", {}).items()]
                 table = "| setting | value |\n|---|---|"
@@ -303,19 +300,22 @@ class RunLog(RunListener):
         metrics = record.metrics
         numbers = {tag(name): value for name, value in metrics.items()}
         numbers |= {f"time/{name}": value for name, value in record.times.items()}
-        if not self._has_goal and not metrics.keys() <= self._metrics.keys():
+        if not (self.goal or self._kept):
             self._metrics |= dict.fromkeys(metrics)
             goal = default_goal(self._metrics)
-            if goal != self.goal:  # the metric is new in this epoch
-                self.goal, self._of_goal = goal, {}
-        value = metrics.get(self.goal.metric) if self.goal else None
-        if self.goal and value is not None and abs(value) <= event_file.LARGEST:
-            name = f"{BEST} {self.goal}"
-            best = self._of_goal.get(name)
-            if best is None or self.goal.sign * (value - best) > 0:
+            if goal and [goal] != self._goals:  # the metric is new in this epoch
+                self._goals, self._of_goal = [goal], {}
+        goals = [goal for goal in self._goals if abs(metrics.get(goal.metric, math.nan)) <= event_file.LARGEST]
+        # a run is ranked by its last values, or by those of the epoch whose weights are kept
+        score = self._kept.score(metrics) if self._kept else record.epoch
+        if score > self._score:
+            self._score, name = score, KEPT if self._kept else LAST
+            self._of_goal |= {f"{name}{goal}": metrics[goal.metric] for goal in goals}
+        if goals and goals[0] == self._goals[0]:
+            value, best = metrics[goals[0].metric], self._of_goal.get(BEST)
+            if best is None or goals[0].sign * (value - best) > 0:
                 after = metrics.get("run duration", 0.0)
-                self._of_goal |= {name: value, BEST_AFTER: after, BEST_EPOCH: record.epoch}
-            self._of_goal[LAST] = value
+                self._of_goal |= {BEST: value, BEST_EPOCH: record.epoch, BEST_AFTER: after}
         if self._of_goal:
             numbers |= {**self._of_goal, EPOCH_SECONDS: metrics.get("epoch duration", 0.0)}
         return numbers

@@ -23,14 +23,13 @@ from runmanager.drawing.console import in_notebook
 from runmanager.errors import InvalidArgumentError, RunManagerError
 from runmanager.executors.signals import signals_blocked
 from runmanager.tables.roots import experiments
-from runmanager.tensorboard.hparams import EPOCH, LAST, tag
+from runmanager.tensorboard.hparams import EPOCH, tag
 
 DEFAULT_URL = "http://localhost:6006/"
 """The default address of `tensorboard --logdir`."""
 
 _COLORS = 7  # number of distinct colors for groups of runs
 _DEVICE = "device"
-
 LOCALHOST = "127.0.0.1"
 
 _ADDRESSES: dict[Path, str] = {}  # a repeated cell reuses its server
@@ -147,16 +146,24 @@ def hint(experiment: Path) -> list[str]:
 
 
 def _query(experiments: Sequence[Sequence[RunFolder]]) -> str:
-    """Return the settings of the page: colors, and pinned charts of goal, loss and duration."""
+    """Return the settings of the page: colors, and pinned charts of goals, losses and duration."""
     parts = {"smoothing": "0"}  # the default smoothing, 0.6, distorts short curves
-    tags: list[str] = []
+    tags: dict[str, None] = {}
+    for runs in experiments:
+        design = Experiment(runs[0].path.parent).design
+        begun = (read_run(run) for run in runs if run.path.is_dir())
+        first = next((run for run in begun if run.epochs), None)  # reading all runs would be slow
+        metrics = first.epochs[-1].metrics if first else {}
+        goal = design.goal or goal_of_kept([first.start] if first else []) or default_goal(metrics)
+        # if no run has metrics, the link is the same as before the first epoch
+        metric = goal.metric if goal else "accuracy"
+        beside = companion(metric, metrics or ["loss"])
+        tags |= dict.fromkeys(tag(column) for column in (metric, beside) if column)
     if len(experiments) > 1:
         parts["runColorGroup"] = "regex:^([^/]+)/"
-        tags = [LAST, tag("loss")]
     elif experiments:
-        (runs,) = experiments
         rows = [run.params for run in runs]
-        design, axes = Experiment(runs[0].path.parent).design, varying(rows)
+        axes = varying(rows)
         few = (
             name
             for name in sorted(axes, key=design.repeating(axes).__contains__)
@@ -165,14 +172,6 @@ def _query(experiments: Sequence[Sequence[RunFolder]]) -> str:
         if axis := _DEVICE if _DEVICE in axes else next(few, ""):
             # runs with one match have one color; a value in a folder's name ends before the next name
             parts["runColorGroup"] = rf"regex:-{re.escape(slug(axis))}=(.*?)(?:-[a-zA-Z][\w.]*=|~|$)"
-        begun = (read_run(run) for run in runs if run.path.is_dir())
-        first = next((run for run in begun if run.epochs), None)  # reading all runs would be slow
-        metrics = first.epochs[-1].metrics if first else {}
-        goal = design.goal or goal_of_kept([first.start] if first else []) or default_goal(metrics)
-        # if no run has metrics, the link is the same as before the first epoch
-        metric = goal.metric if goal else "accuracy"
-        beside = companion(metric, metrics or ["loss"])
-        tags = [tag(column) for column in (metric, beside) if column]
     if tags:
         pinned = [{"plugin": "scalars", "tag": name} for name in (*tags, EPOCH)]
         parts["pinnedCards"] = json.dumps(pinned, separators=(",", ":"))

@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pytest
 
-from runmanager import RunBuilder, RunManager, run_grid
+from runmanager import OptunaSearch, RunBuilder, RunManager, Uniform, run_grid
 from tests.border.events import event_files, hparams_of, scalars_of, sessions_of
 from tests.border.experiments import QUIET
 from tests.border.reading import as_killed, journals, lines, to_line
@@ -157,6 +157,22 @@ def test_repeats_of_a_setting_share_a_trial_also_after_another_grid_and_their_se
     assert alone == ["e/all"] * 2
     assert trials(tmp_path) == [*["e/lr=0.1"] * 2, *["e/lr=0.01"] * 2]
     assert list(shown(tmp_path).values()) == [{"lr": lr} for lr in (0.1, 0.1, 0.01, 0.01)]
+
+
+def test_a_search_shows_all_goals(tmp_path):
+    def score(run, manager):
+        with manager.run(run):
+            for _ in manager.epochs(1):
+                manager.track(score=run.lr, cost=2.0)
+
+    options = {**QUIET, "tensorboard": True, "search": OptunaSearch(2), "goal": ["max:score", "min:cost"]}
+    run_grid({"lr": Uniform(0, 1), "device": ["cpu"]}, score, experiment="e", root=tmp_path, **options)
+
+    assert sorted(scalars_of(folders(tmp_path)[0]))[:3] == [
+        "Goal/last max:score",
+        "Goal/last min:cost",
+        "Run/best",
+    ]
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b'{"kinds": 1}', b"\xff"])

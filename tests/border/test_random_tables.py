@@ -352,9 +352,9 @@ def check_events(case: Case, root: Path) -> None:
         assert hparams_of(folder) == {name: params[name] for name in varying or axes}
         if status == "completed" and case.goal and values:
             scalars = scalars_of(folder)
-            assert scalars["Goal/last"][-1][1] == pytest.approx(values[-1])
-            best = scalars[f"Goal/best {'max' if sign > 0 else 'min'}:{metric}"]
-            assert best[-1][1] == pytest.approx(sign * max(sign * value for value in values))
+            last = scalars[f"Goal/last {'max' if sign > 0 else 'min'}:{metric}"]
+            assert last[-1][1] == pytest.approx(values[-1])
+            assert scalars["Run/best"][-1][1] == pytest.approx(sign * max(sign * value for value in values))
 
 
 @pytest.mark.parametrize("batch", of_night_but(range(10), [3]))

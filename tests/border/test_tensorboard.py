@@ -50,8 +50,7 @@ TAGS = {
     "f1": "train/f1", "val_iou": "iou/val", "grad_norm": "train/grad_norm",
     "top5_accuracy": "accuracy/top5", "validation_f1_macro": "f1_macro/validation",
 }  # fmt: skip
-OF_GOAL = ("Goal/best max:test_accuracy", "Goal/best_after_s", "Goal/best_epoch", "Goal/last", "Goal/epoch_s")
-OF_REWARD = ("Goal/best max:reward", "Goal/last")
+OF_REWARD = ("Goal/last max:reward", "Run/best", "Run/best_epoch")
 NAN = math.nan
 
 
@@ -97,7 +96,7 @@ def test_a_run_has_every_specified_tag_in_order(tmp_path):
     scalars = [
         "loss/train", "accuracy/train", "time/epoch_s", "time/run_s", "loss/test", "accuracy/test",
         "time/phase_data_s", "time/phase_eval_s", "time/phase_train_s", "time/throughput_images_per_s",
-        "Goal/best max:test_accuracy", "Goal/best_after_s", "Goal/best_epoch", "Goal/last", "Goal/epoch_s",
+        "Goal/last max:test_accuracy", "Run/best", "Run/best_epoch", "Run/time_to_best_s", "Run/epoch_s",
         "train/lr", "train/grad_norm",
     ]  # fmt: skip
     drawn = ["weights/1.weight", "weights:grad/1.weight"]
@@ -252,9 +251,20 @@ def test_the_goal_is_followed_over_the_epochs(tmp_path, goal, epochs, best, last
             manager.track(**epochs[epoch - 1])
 
     scalars = scalars_of(tmp_path)
-    assert [value for _, value in scalars.get("Goal/last", [])] == pytest.approx(last)
-    points = sorted(point for tag in scalars if tag.startswith("Goal/best ") for point in scalars[tag])
-    assert [value for _, value in points] == pytest.approx(best)
+    points = sorted(point for tag in scalars if tag.startswith("Goal/last ") for point in scalars[tag])
+    assert [value for _, value in points] == pytest.approx(last)
+    assert [value for _, value in scalars.get("Run/best", [])] == pytest.approx(best)
+
+
+def test_with_kept_weights_the_goal_has_the_value_of_their_epoch(tmp_path):
+    manager = manager_in(tmp_path, goal="max:reward")
+    with manager.run(RUN, nn.Linear(1, 1)):
+        for epoch in manager.epochs(3, keep="best:val_loss"):
+            manager.track(reward=epoch, val_loss=[3, 1, 2][epoch - 1])
+
+    scalars = scalars_of(tmp_path)
+    assert scalars["Goal/kept max:reward"] == [(1, 1), (2, 2), (3, 2)]
+    assert scalars["Run/best"] == [(1, 1), (2, 2), (3, 3)]
 
 
 def test_the_goal_of_a_grid_is_that_of_its_runs_and_of_later_loops_in_its_experiment(tmp_path):
@@ -269,8 +279,8 @@ def test_the_goal_of_a_grid_is_that_of_its_runs_and_of_later_loops_in_its_experi
 
     for folder, first in zip(sorted((tmp_path / "e").glob("0*")), (1, 3), strict=True):
         scalars = scalars_of(folder)
-        assert scalars["Goal/best min:reward"] == [(1, first), (2, first)]
-        assert set(OF_GOAL[1:]) < set(scalars)
+        assert scalars["Goal/last min:reward"] == [(1, first), (2, first + 1)]
+        assert scalars["Run/best"] == [(1, first), (2, first)]
         assert "| goal | min:reward |" in texts_of(folder)["run/config"]
 
 
@@ -347,11 +357,11 @@ def test_the_layout_has_train_and_test_side_by_side_and_in_one_chart(tmp_path):
         for category in layout.category
     } == {
         "side by side": [
-            ["Goal/best max:test_accuracy"], ["Goal/last"], ["loss/train"], ["loss/test"], ["accuracy/train"],
+            ["Goal/last max:test_accuracy"], ["Run/best"], ["loss/train"], ["loss/test"], ["accuracy/train"],
             ["accuracy/test"],
         ],
         "overview": [
-            ["loss/test", "loss/train"], ["accuracy/test", "accuracy/train"], ["time/epoch_s"],
+            ["loss/test", "loss/train"], ["accuracy/test", "accuracy/train"],
             ["time/phase_data_s", "time/phase_eval_s", "time/phase_train_s"],
         ],
     }  # fmt: skip
@@ -412,7 +422,7 @@ def test_a_resumed_run_has_each_point_once_as_a_run_that_was_not_interrupted(tmp
     assert set(resumed) == set(whole)
     for tag in ("loss/train", "accuracy/test", "train/lr", "steps/score", "mine", *OF_REWARD):
         assert resumed[tag] == whole[tag]
-    assert whole["Goal/best_epoch"] == resumed["Goal/best_epoch"] == [(1, 1), (2, 2), (3, 2), (4, 2)]
+    assert whole["Run/best_epoch"] == [(1, 1), (2, 2), (3, 2), (4, 2)]
     histograms = events_of(tmp_path / "resumed").Histograms("weights/1.weight")
     assert [histogram.step for histogram in histograms] == [1, 2, 3, 4]
 

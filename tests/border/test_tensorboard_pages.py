@@ -13,7 +13,7 @@ from tests.browser import CHROMIUM, NEEDS_CHROMIUM, playwright
 from tests.browser import OPTIONS as FOR_ROOT
 
 pytestmark = NEEDS_CHROMIUM
-GROUPS = ["Pinned", "Goal", "accuracy", "loss", "time", "train", "visuals", "weights", "weights:grad"]
+GROUPS = ["Pinned", "Goal", "Run", "accuracy", "loss", "time", "train", "visuals", "weights", "weights:grad"]
 LOAD_MS = 30_000
 SIDEBAR = 300  # pixels
 
@@ -95,4 +95,4 @@ def test_the_link_to_an_experiment_shows_it_alone_pinned_colored_and_unsmoothed(
         smoothing = page.locator("tf-smoothing-input")
         expect(smoothing).to_have_count(inputs)
         assert smoothing.evaluate_all("all => all.map(one => one.weight)") == inputs * [0]
-    expect(page.locator("tf-custom-scalar-multi-line-chart-card")).to_have_count(10)
+    expect(page.locator("tf-custom-scalar-multi-line-chart-card")).to_have_count(9)

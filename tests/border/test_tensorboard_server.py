@@ -230,8 +230,9 @@ def test_every_run_is_a_session_with_typed_hyperparameters_and_without_those_tha
 @pytest.mark.slow
 def test_the_first_metrics_are_those_to_decide_by_and_a_trial_has_the_mean_of_its_last_epochs(server, root):
     names = [info["name"]["tag"] for info in server.hparams("experiment")["metricInfos"]]
-    assert names[:2] == ["Goal/best max:test_accuracy", "Goal/best min:loss"]
-    assert set(names[2:6]) == {"Goal/best_after_s", "Goal/best_epoch", "Goal/epoch_s", "Goal/last"}
+    assert names[:5] == [
+        "Goal/last max:test_accuracy", "Goal/last min:loss", "Run/best", "Run/best_epoch", "Run/epoch_s"
+    ]  # fmt: skip
 
     last = load_results(root).query("epoch == 2")
     for experiment, trial, column, tag in (
@@ -384,13 +385,14 @@ def test_the_goal_is_pinned_with_the_metric_beside_it_whatever_it_is_called(
     assert pins(link(tmp_path)) == [*expected, "time/epoch_s"]
 
 
-def test_experiments_with_other_metrics_pin_what_all_runs_have_and_other_tools_nothing(tmp_path, link):
+def test_experiments_with_other_metrics_pin_the_goal_of_each_and_other_tools_nothing(tmp_path, link):
     for name in ("test", "validation"):
         make(tmp_path / "ours", name, {"lr": [0.1]}, [f"{name}_accuracy", f"{name}_loss"])
     (tmp_path / "theirs").mkdir()
     (tmp_path / "theirs" / "events.out.tfevents.1").touch()
 
-    assert pins(link(tmp_path / "ours")) == ["Goal/last", "loss/train", "time/epoch_s"]
+    expected = ["accuracy/test", "loss/test", "accuracy/validation", "loss/validation", "time/epoch_s"]
+    assert pins(link(tmp_path / "ours")) == expected
     assert asked(link(tmp_path / "theirs")) == {"smoothing": "0"}
 
 
