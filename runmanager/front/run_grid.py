@@ -353,7 +353,7 @@ def _begin(
             files.write_file(kept, gzip.compress(loop.source.encode("utf-8", "replace"), mtime=0))
         loop.committed = Tables(loop).write
         if options.tensorboard:
-            hparams.decide(loop.task.experiment)
+            hparams.decide(loop.task.experiment, loop.search)
     for note in notes:
         loop.say(note)
     if progress:

@@ -1,7 +1,4 @@
-"""Successive halving: a run that is behind the earlier runs at a rung is stopped.
-
-The method is the stopping variant of ASHA: Li et al. (2020).
-"""
+"""Successive halving, the stopping variant of ASHA: a run behind the earlier runs at a rung is stopped."""
 
 import math
 from collections.abc import Iterable, Sequence

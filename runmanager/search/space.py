@@ -33,12 +33,12 @@ class SearchAxis:
     @cached_property
     def _indexes(self) -> dict[str, int]:
         """The index of each listed value, by its form in files, where values of most types are text."""
-        return {_key([decode(encode(value)) for value in row]): index for index, row in enumerate(self.rows)}
+        return {key_of([decode(encode(value)) for value in row]): index for index, row in enumerate(self.rows)}
 
     def read(self, params: Mapping[str, Any]) -> Any:
         """Return a point's value for the stored values of a run, None if the axis does not have them."""
         if self.range is None:
-            return self._indexes.get(_key([params[name] for name in self.names]))
+            return self._indexes.get(key_of([params[name] for name in self.names]))
         value = params[self.name]
         kinds = (int,) if isinstance(self.range, IntRange) else (int, float)
         is_number = isinstance(value, kinds) and not isinstance(value, bool)
@@ -114,7 +114,3 @@ class SearchSpace:
     def _run(self, values: Mapping[str, Any]) -> Run:
         """Return the run for the index or number of each axis."""
         return make_run(self.names, (value for axis in self._order for value in axis.row(values[axis.name])))
-
-
-def _key(row: Sequence[Any]) -> str:
-    return key_of(row)

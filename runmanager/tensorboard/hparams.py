@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from runmanager.core import files
+from runmanager.core.contracts import Search
 from runmanager.core.experiment import Experiment, RunFolder, varying
 from runmanager.core.files import LONGEST, shortened_name
 from runmanager.core.goal import EVALUATED
@@ -53,14 +54,15 @@ def tag(column: str) -> str:
     return f"{metric}/{data}" if metric and data in EVALUATED else f"train/{column}"
 
 
-def decide(experiment: Experiment) -> None:
+def decide(experiment: Experiment, search: Search | None) -> None:
     """Choose the format; `grouped_by` names the hyperparameters of a Trial ID, None gives each run its own."""
     path = experiment.path / files.HPARAMS
     try:
         runs = sorted(experiment.runs.values(), key=lambda run: run.number)
         runs = [run for run in runs if not run.unavailable or run.path.is_dir()]  # as in TensorBoard's page
         design = experiment.design
-        names = varying([run.params for run in runs])
+        # a search will create runs that differ in its axes
+        names = list(dict.fromkeys([*varying([run.params for run in runs]), *(search.axes if search else ())]))
         repeats = design.repeating(names)
         kinds = {n: kind for n, kind in kinds_of(run.params for run in runs).items() if n not in repeats}
         axes = [name for name in names if name not in repeats]

@@ -159,7 +159,7 @@ def test_repeats_of_a_setting_share_a_trial_also_after_another_grid_and_their_se
     assert list(shown(tmp_path).values()) == [{"lr": lr} for lr in (0.1, 0.1, 0.01, 0.01)]
 
 
-def test_a_search_shows_all_goals(tmp_path):
+def test_a_search_shows_all_goals_and_no_axis_of_one_value(tmp_path):
     def score(run, manager):
         with manager.run(run):
             for _ in manager.epochs(1):
@@ -168,6 +168,7 @@ def test_a_search_shows_all_goals(tmp_path):
     options = {**QUIET, "tensorboard": True, "search": OptunaSearch(2), "goal": ["max:score", "min:cost"]}
     run_grid({"lr": Uniform(0, 1), "device": ["cpu"]}, score, experiment="e", root=tmp_path, **options)
 
+    assert [list(params) for params in shown(tmp_path).values()] == [["lr"], ["lr"]]
     assert sorted(scalars_of(folders(tmp_path)[0]))[:3] == [
         "Goal/last max:score",
         "Goal/last min:cost",
