@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from multiprocessing.util import get_temp_dir
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -17,7 +18,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 from tests.nightly import IS_NIGHT
-from tests.warm import Warm
+from tests.warm import Warm, fork_fork_servers
 
 settings.register_profile(
     "runmanager",
@@ -38,7 +39,6 @@ for name in ("COLUMNS", "LINES"):  # with readline in it, pytest gives those of 
 
 # what imports lightning, transformers or much of torch, only where a test needs it
 collect_ignore_glob = ["*_study.py", "*zygote.py"]
-IMPORTED_BY_TESTS = ["pytest", "hypothesis", "pandas", "tests.accelerators"]
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -50,7 +50,23 @@ def _without_waiting_for_the_disk():
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _num_usual_threads():
+def _forked_lanes(_without_waiting_for_the_disk):
+    """Fork the process that lanes are forked from from this one, which has imported what tests need.
+
+    It serves all tests: its socket must not be in a folder that one of them has set for temporary files.
+    """
+    import torch  # noqa: F401
+
+    from runmanager import LanesExecutor
+
+    get_temp_dir()
+    if sys.platform == "linux":
+        fork_fork_servers()
+        LanesExecutor().prepare(print, Path())
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _num_usual_threads(_forked_lanes):
     """Compute with one thread: small networks are slower with more, and other tests run beside."""
     import torch
 
@@ -74,21 +90,6 @@ def usual_threads(_num_usual_threads):
     import torch
 
     torch.set_num_threads(_num_usual_threads)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _warmer_lanes():
-    """Let the process that lanes are forked from import what test modules import: else each lane does.
-
-    It serves all tests: its socket must not be in a folder that one of them has set for temporary files.
-    """
-    from multiprocessing import forkserver
-
-    usual = forkserver.set_forkserver_preload
-    get_temp_dir()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(forkserver, "set_forkserver_preload", lambda names: usual([*names, *IMPORTED_BY_TESTS]))
-        yield
 
 
 @pytest.fixture(scope="session")

@@ -16,13 +16,13 @@ import threading
 import traceback
 import warnings
 from collections.abc import Mapping
-from multiprocessing import resource_tracker, util
+from multiprocessing import forkserver, resource_tracker, util
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any, Self
 
 LONGEST_S = 180
-FILTERS = list(warnings.filters)
+IGNORED = (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning)  # by Python
 HOME = str(Path(__file__).parents[1])
 ENVIRONMENT = {
     **os.environ, "PYTHONPATH": HOME,
@@ -174,7 +174,9 @@ def fork_fork_servers() -> None:
         program = str(args[-1])
         if "forkserver" not in program:
             return int(start(path, args, descriptors))
-        pid = os.fork()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # only this thread is forked, as it has to be
+            pid = os.fork()
         if not pid:
             _become(program, descriptors)
         return pid
@@ -183,8 +185,10 @@ def fork_fork_servers() -> None:
 
 
 def _become(program: str, descriptors: list[int]) -> None:
-    """Execute a program as a new process would: without the files, the signals and the filters of this one."""
-    sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
+    """Execute a program as a new process would: without the files, the signals and the hooks of this one."""
+    for name in ("stdout", "stderr", "excepthook", "unraisablehook", "breakpointhook"):
+        setattr(sys, name, getattr(sys, f"__{name}__"))
+    threading.excepthook = threading.__excepthook__
     try:
         kept = [2, *sorted(descriptors), os.sysconf("SC_OPEN_MAX")]
         for before, after in itertools.pairwise(kept):
@@ -192,7 +196,11 @@ def _become(program: str, descriptors: list[int]) -> None:
                 os.closerange(before + 1, after)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
-        warnings.filters[:] = FILTERS  # type: ignore[index]
+        warnings.resetwarnings()
+        for category in IGNORED:
+            warnings.simplefilter("ignore", category)
+        vars(forkserver._forkserver)["_lock"] = threading.Lock()  # held by who forks
+        sys.modules.pop("runmanager.executors.forkserver_preload", None)
         vars(resource_tracker)["_resource_tracker"] = resource_tracker.ResourceTracker()
         exec(program, {})  # noqa: S102 - as Python would
     except SystemExit:

@@ -199,7 +199,9 @@ def test_the_time_limit_ends_a_grid_with_a_code_of_its_own_also_in_a_thread_and_
 
     grid, codes = {"lr": [number / 100 for number in range(1, 8)]}, [75]
     while codes[-1] == 75 and len(codes) < 50:
-        thread = threading.Thread(target=lambda: codes.append(start(grid, slow, max_seconds=0.25).exit_code))
+        thread = threading.Thread(
+            target=lambda: codes.append(start(grid, slow, max_seconds=0.1 * len(codes)).exit_code)
+        )
         thread.start()
         thread.join()
 
@@ -595,6 +597,5 @@ def test_a_search_whose_runs_all_fail_alike_stops_when_a_run_that_began_after_th
     )  # fmt: skip
 
     assert outcome.exit_code == 1
-    assert (
-        3 + jobs <= outcome.runs["status"].tolist().count("failed") < 3 + 2 * jobs
-    )  # other lanes may just end
+    # one lane may have executed four before the others begin, and those may just end
+    assert 3 < outcome.runs["status"].tolist().count("failed") < 3 + 2 * jobs
