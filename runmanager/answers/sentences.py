@@ -1,6 +1,5 @@
 """Parts of the sentences about a table: counts, shares and capital letters."""
 
-import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -30,16 +29,9 @@ def statuses_in_words(statuses: Iterable[str]) -> str:
 
 
 def percents(shares: Sequence[float]) -> list[str]:
-    """Write fractions in whole percent with the same sum as the fractions."""
-    whole = [math.floor(100 * share) for share in shares]
-    seen = [index for index, number in enumerate(whole) if number]
-    missing = round(100 * math.fsum(shares[index] for index in seen)) - sum(whole)
-    for index in sorted(seen, key=lambda index: whole[index] - 100 * shares[index])[:missing]:
-        whole[index] += 1
-    return [
-        f"{number} %" if number or not share else f"{100 * share:.1g} %"
-        for number, share in zip(whole, shares, strict=True)
-    ]
+    """Write fractions in whole percent, smaller ones with one digit."""
+    numbers = [100 * share for share in shares]
+    return [f"{number:.0f} %" if round(number) or not number else f"{number:.1g} %" for number in numbers]
 
 
 def capital(text: str) -> str:
