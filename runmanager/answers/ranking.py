@@ -239,8 +239,8 @@ class Ranking:
         if is_share and not any(low > 1 or high < 0 for low, high in pairs):  # no percentages
             pairs = [(max(low, 0.0), min(high, 1.0)) for low, high in pairs]
         texts = aligned(chain(*pairs))
-        ends = zip(pairs, texts[::2], texts[1::2], strict=True)
-        return [f"{low} to {high}" if low != high and pair != (0.0, 1.0) else "" for pair, low, high in ends]
+        ends = zip(texts[::2], texts[1::2], strict=True)
+        return [f"{low} to {high}" if low != high else "" for low, high in ends]
 
 
 def scores_of(goals: Sequence[Goal], means: Sequence[float]) -> list[float]:
@@ -489,11 +489,11 @@ def best(
         With repeat axes, one row per setting: the other hyperparameters, and five columns for each
         goal. `accuracy n` is the number of completed runs with a value, `accuracy mean` their mean, `accuracy
         std` their standard deviation, with the divisor n - 1. `accuracy low` and `accuracy high` are the 95 %
-        interval of the mean, by Student's t (1908). `failed repeats` counts the runs that failed, diverged,
-        hung or were killed. `all repeats` is the number of the setting's runs; `runs` lists them as arguments
-        of `load_run`. A setting with a single completed run comes last if another has three, or if its other
-        runs failed and another has two, as its result may be luck. `sentence` names the axes that count as
-        repeat axes because of their names.
+        interval of the mean, by Student's t (1908); of few repeats, it may leave the metric's range. `failed
+        repeats` counts the runs that failed, diverged, hung or were killed. `all repeats` is the number of the
+        setting's runs; `runs` lists them as arguments of `load_run`. A setting with a single completed run
+        comes last if another has three, or if its other runs failed and another has two, as its result may be
+        luck. `sentence` names the axes that count as repeat axes because of their names.
 
     Raises:
         InvalidArgumentError: `goal` names no column, a column without numbers, or a metric without a known

@@ -13,6 +13,7 @@ from pandas.api.types import is_float_dtype
 from rich.console import Console, ConsoleOptions
 from rich.text import Text
 
+from runmanager.answers.sentences import capital
 from runmanager.core.wording import listed
 from runmanager.drawing.table import ENDLESS, Table, wrapped
 from runmanager.tables.cells import cell, durations, join
@@ -57,8 +58,8 @@ class View:
         order = sorted(main, key=lambda name: self.first.index(name) if name in self.first else math.inf)
         left_out = order[_MOST_IN_NOTEBOOK:]
         table = self.drawn([name for name in main if name not in left_out]).to_html()
-        lines = filter(None, [*self.notes, self.same, self._not_drawn(left_out)])
-        return f"{table}\n<p>{'<br>'.join(map(escape, lines))}</p>"
+        sentences = filter(None, [*self.notes, self.same, self._not_drawn(left_out)])
+        return f"{table}\n<p>{' '.join(escape(f'{capital(sentence)}.') for sentence in sentences)}</p>"
 
     @property
     def table(self) -> pd.DataFrame:
@@ -89,7 +90,7 @@ class View:
         if names is None:
             names = self._main_with_values
         check_columns(names, rows)
-        table = rows[list(names)].copy()
+        table = rows[list(names)].replace({"95 % interval": {"": "–"}})  # noqa: RUF001
         measured = [name for name in names if is_float_dtype(table[name])]
         times = [name for name in TIMES if name in measured and not is_plain]
         for name in times:
@@ -113,7 +114,7 @@ class View:
 
     def _not_drawn(self, left_out: Sequence[str]) -> str:
         names = self.hidden(left_out)
-        return f"not shown: {listed(names, _MOST_NAMES)} " if names else ""
+        return f"not shown: {listed(names, _MOST_NAMES)}" if names else ""
 
     def _fitted(self, width: int) -> tuple[list[Text], str]:
         """Return the lines that fit a width, none without rows, and the caption."""

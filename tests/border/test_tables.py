@@ -597,7 +597,7 @@ def test_a_notebook_gets_at_most_eight_columns_with_bars_and_escaped_notes_in_or
     assert html.count("<th ") == 8
     assert "linear-gradient" in html
     assert "font-weight: bold" in html
-    assert "not shown: " in html
+    assert "Not shown: " in html
     assert "note: larger &lt;steps&gt;?" in html
     assert "larger <steps>?" in view.caption
     for each in (view, show(effects(shown))):
