@@ -79,8 +79,7 @@ def conclude(
         problems.append(Sentence("–", text, [step]))  # noqa: RUF001
     answers = answers_of(all_runs, is_over=number == 0)
     facts = [("matters", sentence) for sentence in dict.fromkeys(answers.matters_sentences)]
-    seconds = runs["run duration"].sum()
-    before = f"its runs took {duration(seconds)} before" if seconds else "no run was executed"
+    before = f"its runs took {duration(runs['run duration'].sum())} before"
     facts.append(("time", time_spent(*times) if times else before))
     steps: list[tuple[str, str, str]] = []
     if page:
@@ -105,8 +104,8 @@ def _best(answers: Answers, num_runs: int) -> Sentence:
     if answers.settings and num_runs < len(answers.runs):
         number = counted(sum(setting.number for setting in answers.settings), "completed run")
         details.append(f"The ranking has {number} of the experiment; this grid has {num_runs:,}.")
-    mark = "✓" if answers.is_decided else "–" if answers.settings else "!"  # noqa: RUF001
-    return Sentence(mark, answers.headline, details)
+    mark = "✓" if answers.is_decided or len(answers.runs) == 1 else "–"  # noqa: RUF001
+    return Sentence(mark if answers.settings else "!", answers.headline, details)
 
 
 def _table(answers: Answers) -> tuple[Table | None, str]:

@@ -7,9 +7,10 @@ from rich.console import Console, ConsoleOptions
 from rich.text import Text
 
 from runmanager.answers.conclusion import Conclusion, Sentence
+from runmanager.core.outcome import Status
 from runmanager.core.wording import listed
 from runmanager.drawing.console import NotebookLines, cell_number, colored
-from runmanager.drawing.table import HARD, wrapped
+from runmanager.drawing.table import HARD, sign_color, wrapped
 
 _WIDEST = 110  # maximum number of characters in a line of text
 _INDENT = "  "
@@ -31,14 +32,11 @@ class Panel:
         return "\n".join(line.plain.rstrip() for line in self.lines(_WIDEST))
 
     def _repr_html_(self) -> str:
-        if self.cell is not None and self.cell == cell_number():
+        if self.cell and self.cell == cell_number():
             return ""
         table = self.conclusion.table.to_html() if self.conclusion.table else ""
-        above, below = (
-            NotebookLines(self._above(_WIDEST)),
-            NotebookLines(self._below(_WIDEST, [], is_page=True)),
-        )
-        return above._repr_html_() + table + below._repr_html_()
+        above, below = self._above(_WIDEST), self._below(_WIDEST, [], is_page=True)
+        return NotebookLines(above)._repr_html_() + table + NotebookLines(below)._repr_html_()
 
     def lines(self, width: int) -> list[Text]:
         """Return the lines; only a word that is longer than `width` makes a line longer."""
@@ -56,8 +54,8 @@ class Panel:
             Text(line, "bold") for line in wrapped(" · ".join([content.folder, *counts]), width, "━━ ", _INDENT)
         ]
         for line in lines:
-            line.highlight_regex(r"[\d,]+ completed", "green")
-            line.highlight_regex(r"[\d,]+ (failed|diverged)", "red")
+            for status, number in content.counts:
+                line.highlight_words([f"{number:,} {status}"], sign_color(Status(status).sign) or "yellow")
         if len(lines) == 1:
             lines[0].append(f" {'━' * (width - lines[0].cell_len - 1)}", "not bold dim")
         lines += map(Text, wrapped(content.note, width, "", _INDENT) if content.note else [])
@@ -74,7 +72,7 @@ class Panel:
         for name, fact in content.facts:
             lines += map(Text, wrapped(fact, width, f"{name:<{_HEADING}}", " " * _HEADING))
         commands = [step[is_page] for step in content.steps]
-        longest = max(map(len, commands), default=0)
+        longest = max(map(len, commands))
         for command, (*_, purpose) in zip(commands, content.steps, strict=True):
             start, comment = "next" if command == commands[0] else "", f"  # {purpose}"
             line = Text(f"{start:<{_HEADING}}{command:<{longest}}")
