@@ -47,8 +47,8 @@ class Table:
     """A table of text for terminals, files and notebooks; numbers have four digits and are aligned right.
 
     The columns of `right` are text, those of `even` have equal decimals. `fitted` leaves out those not in
-    `first` before others. `fold` folds long texts, whose end is cut otherwise; other values are never cut.
-    `bars` has the numbers with an empty and a full bar.
+    `first` before others, and folds headings only if one of `first` does not fit. `fold` folds long texts,
+    whose end is cut otherwise; other values are never cut. `bars` has the numbers with an empty and a full bar.
     """
 
     def __init__(
@@ -98,13 +98,13 @@ class Table:
         if width >= ENDLESS:
             return list(map(Text, self.lines())), []
         is_text = [is_left or self._fold for is_left in self._is_left]
-        rooms = [max([0, *map(cell_len, texts)]) for texts in self._signed]
+        rooms = [max(map(cell_len, texts), default=0) for texts in self._signed]
         rooms = [min(room, _LEAST_TEXT) if text else room for room, text in zip(rooms, is_text, strict=True)]
         for heads in (self._heads, [*map(_folded, self._heads, rooms)]):
-            lines = [head.split("\n") for head in heads]
-            least = [max(room, *map(cell_len, parts)) for room, parts in zip(rooms, lines, strict=True)]
+            widths = [max(map(cell_len, head.split("\n"))) for head in heads]
+            least = [*map(max, rooms, widths)]
             kept = self._kept(least, width)
-            if len(kept) == len(heads):
+            if {*self._first}.isdisjoint(name for index, name in enumerate(self._names) if index not in kept):
                 break
         if everything or self._fold:
             kept = list(range(len(heads)))

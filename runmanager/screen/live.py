@@ -1,7 +1,6 @@
 """The live display of a grid: rows and a progress bar in a terminal or a notebook, plain lines elsewhere."""
 
 import logging
-import math
 import sys
 import threading
 import time
@@ -39,7 +38,6 @@ _PLAIN_S = 60.0  # time between two plain lines about the whole grid
 _PROBLEMS = ("✗", "!")  # first characters of lines that are logged as warnings
 _MOST_BELOW = 20  # number of lines after which the headings are printed again, as they scroll out of view
 _NUM_OTHER_LINES = 7  # lines of a drawing beside the rows; the line of the cursor stays free
-_BAR = 40  # maximum width of the bar
 _INDENT = "    "
 
 
@@ -73,7 +71,6 @@ class GridProgress(Display):
         axes = plan.varying or varying([folder.params for folder in folders])
         self._repeats = loop.design.repeating(axes)
         self._table = RunTable(sorted(axes, key=lambda name: name in self._repeats), loop.design.all_goals)
-        self._table.room = len(GAP + Status.PRUNED) if loop.pruner else 0
         self._past = costs_of(first)
         self.add_runs([planned.folder for planned in first.due])
         self._table.widen({COUNT: f"✓ {self._count}"})
@@ -153,9 +150,10 @@ class GridProgress(Display):
         running = self._running.pop(folder.id, None) or Running(folder, self._table.add_run(folder), 0.0)
         self._ended.add(folder.id)
         metrics, sign = ranked_numbers([result], self._table.goals)[0], status.sign
-        notes = [join([status, cause]), status]
+        notes, seconds = [join([status, cause]), status], ""  # a note takes the place of the duration
         below: list[str] = []
         if status is Status.COMPLETED:
+            (seconds,) = durations([result.seconds])
             self._past.append((folder.params, result.seconds))
             notes = [running.beginning, ""]
         elif not status.is_success:
@@ -166,7 +164,6 @@ class GridProgress(Display):
             if first != folder.number:
                 notes, below = [f"{status} · as run {first}"], []
         self._table.add_metrics(metrics)
-        (seconds,) = durations([result.seconds or math.nan])
         row = running.cells(f"{sign} {self._count}", outcome.epochs, seconds, metrics)
         headings, (line,) = self._table.lines([row], self._screen.width)
         line = with_note(line, notes, self._screen.width)
@@ -273,11 +270,12 @@ class GridProgress(Display):
         if self._best:
             lines.append(Text.assemble(("best so far", "dim"), GAP, self._best))
         left = self._left(now) if self._table.devices else "starting"
-        name, numbers = brief(self._name), GAP.join([self._count, duration(now - self._began, 0), left])
-        bar = min(_BAR, width - len(f"{name}    {numbers}^C "))  # a terminal that wraps ^C leaves a line
+        elapsed = f"{duration(now - self._began, 0)} elapsed"
+        name, numbers = brief(self._name), join([f"{self._count} runs", elapsed, left])
+        bar = width - len(f"{name}    {numbers}^C ")  # a terminal that wraps ^C leaves a line
         full = int(bar * (len(self._ended) + sum(run.done for run in runs)) / max(self._total, 1))
-        parts = ("━" * full, "green"), ("╌" * (bar - full), "bright_black")
-        lines.append(Text.assemble(name, GAP, *parts, GAP, numbers))
+        rest = "╌" * (bar - full)
+        lines.append(Text.assemble(name, GAP, ("━" * full, "green"), (rest, "bright_black"), GAP, numbers))
         return lines
 
     def _left(self, now: float) -> str:

@@ -27,7 +27,6 @@ class RunTable:
     def __init__(self, axes: Iterable[str], goals: Sequence[Goal]) -> None:
         self.goals = goals
         self.devices: set[str] = set()  # devices of runs that have begun
-        self.room = 0  # the width that stays free for notes behind the rows
         self._axes = [column(axis) for axis in axes]
         self._texts = {COUNT, DEVICE}  # columns that have values other than numbers
         self._seen: dict[str, None] = {}  # metrics
@@ -56,6 +55,7 @@ class RunTable:
         goals = self.goals or filter(None, [default_goal(self._seen)])
         self._of_goals = [name for goal in goals for name in (f"{KEPT}{goal.metric}", goal.metric)]
         usual = [name for name in self._seen if name.endswith(("loss", "accuracy")) and " " not in name]
+        usual.sort(key=lambda name: "_" not in name)  # as in the panel, those of the training are last
         names = dict.fromkeys([*self._of_goals, *usual])
         self._metrics = [name for name in names if name in self._seen and name != DURATION]
         self.widen(dict.fromkeys(self._metrics, _METRIC))
@@ -65,13 +65,13 @@ class RunTable:
         for row in rows:
             self.widen(row)
         axes = [*dict.fromkeys([*self._axes, *[DEVICE] * (len(self.devices) > 1)])]
-        names = [COUNT, RUN, *axes, EPOCH, DURATION, *self._metrics]
+        names = [COUNT, RUN, *axes, EPOCH, *self._metrics, DURATION]
         drawn, _ = Table(
             names,
             [[row.get(name, "") for name in names] for row in (self._widest, *rows)],
             right=set(names) - self._texts,
             first=[COUNT, RUN, EPOCH, *axes[:1], *self._of_goals, DURATION, *axes],
-        ).fitted(width - self.room)
+        ).fitted(width)
         lines = [line.plain for line in drawn]
         first = len(lines) - len(rows)
         return lines[: first - 1], lines[first:]

@@ -85,7 +85,7 @@ def test_a_file_gets_a_row_of_each_run_with_all_columns(tmp_path, capsys):
     out = capsys.readouterr().out
     assert "\x1b" not in out
     begin, *rows = [line for line in out.splitlines() if "epoch  " in line or "/4 " in line]
-    heads = ["run", *grid, "epoch", "run", "duration", *(f"metric_{number}_loss" for number in range(9))]
+    heads = ["run", *grid, "epoch", *(f"metric_{number}_loss" for number in range(9)), "run", "duration"]
     assert begin.split() == heads
     assert rows[0].split()[:5] == ["✓", "1/4", "1", "1", "1"]
     assert len(rows) == 4
