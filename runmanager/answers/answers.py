@@ -109,7 +109,10 @@ class Answers:
         if others and not texts:
             if not is_same(best.mean, others[0].mean):
                 gap = two_digits(best.mean - others[0].mean)
-                texts.append(f"Its lead is {gap}; each setting ran once, so that may be chance")
+                texts.append(
+                    f"Its lead is {gap}; each setting ran once, so that may be chance: "
+                    'an axis "seed" repeats them'
+                )
             elif not ranking.num_ties:
                 tied, second, *_ = ranking.goals
                 texts.append(printable(f"{tied.metric} is tied, so {second.metric} counts"))
@@ -118,6 +121,8 @@ class Answers:
             texts.append(
                 f"{capital(ranking.name(first))} has {ranking.written(first)}, but {why}: it ranks below"
             )
+        if self.has_verdict and ranking.unit == "seed" and self.is_over and not self.is_decided:
+            texts.append("To continue, start the same grid with more seeds")
         return [*(f"{text}." for text in (*texts, self.front_sentence) if text), *ranking.notes]
 
     @property
@@ -150,13 +155,15 @@ class Answers:
             value += f", 95 % interval {ends}" if ends else ""
         if outcome == IDENTICAL or len(ranking.settings) == 1:
             return f"{name} has {metric} {value}"
+        for goal, mean in zip(ranking.goals[1:], best.means[1:], strict=True):
+            value += f", {printable(goal.metric)} {cell(mean)}"
         if ties:
             other = ranking.name(ranking.leaders[1]) if ties == 1 else f"{ties} others"
             name += f" ties with {other} for the lead"
+        elif self.has_verdict and self._clauses[0].startswith(name):
+            return f"{metric} {value}"  # the headline has the name
         else:
             name += " is best" if not ranking.is_choice and outcome in (False, BETTER) else " leads"
-        for goal, mean in zip(ranking.goals[1:], best.means[1:], strict=True):
-            value += f", {printable(goal.metric)} {cell(mean)}"
         return f"{name}{'' if self.is_over else ' so far'}: {metric} {value}"
 
     @property

@@ -182,7 +182,7 @@ class _Deciding(Search):
             lead = contest.leads[contest.in_state(UNDECIDED)[0]]  # a closer rival may be decided
             sentences = [
                 f"after {counted(lead.n, contest.unit)}: {contest.names[contest.order[0]]} is {lead.mean:.2g} "
-                f"ahead, evidence {lead.evidence:.2g} of {lead.least:g}"
+                f"ahead, evidence {lead.evidence:.2g} of the {lead.least:g} that decide"
                 if lead.n > self._fewest
                 else f"{': '.join(standing(contest))}; the limit is {self._most}"
             ]

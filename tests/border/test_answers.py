@@ -227,7 +227,8 @@ def repeated(run):
 SAID = {
     "the lead of single runs": (
         {"lr": [0.1, 0.3]}, lambda run: {"f1": run.lr},
-        "Run 2 (lr=0.3) is best: f1 0.3 Its lead is 0.2; each setting ran once, so that may be chance.",
+        ("Run 2 (lr=0.3) is best: f1 0.3 Its lead is 0.2; each setting ran once, so that may be chance: "
+        'an axis "seed" repeats them.'),
     ),
     "a tie": (
         {"lr": [0.1, 0.3]}, lambda _: {"f1": 0.5},
@@ -246,7 +247,7 @@ SAID = {
     ),
     "a lead of few seeds, its mean and its interval": (
         {"lr": [0.1, 0.3], "seed": [1, 2]}, lambda run: {"f1": run.lr + 0.01 * run.seed * run.lr},
-        ("leads: f1 0.3045, the mean of 2 seeds, 95 % interval 0.2854 to 0.3236. "
+        ("decide it f1 0.3045, the mean of 2 seeds, 95 % interval 0.2854 to 0.3236. "
         "lr=0.1 is 0.2 behind; a verdict needs at least 6 seeds."),
     ),
     "a single seed": (

@@ -121,7 +121,9 @@ def test_after_each_seed_a_line_has_the_current_state(start):
 
     assert "leads optimizer=sgd, but 6 seeds do not decide it" in screen.text
     assert "; the limit is 8 " in screen.text
-    assert re.search(r"after 7 seeds: optimizer=adam is 0\.\d+ ahead, evidence \S+ of 20 ", screen.text)
+    assert re.search(
+        r"after 7 seeds: optimizer=adam is 0\.\d+ ahead, evidence \S+ of the 20 that decide ", screen.text
+    )
 
 
 def test_the_limit_may_be_seconds_of_training(start, tmp_path):
