@@ -40,7 +40,8 @@ def by_two_goals(data: ReportData) -> Figure | None:
         return None
     figure = Figure("overview", f"{metric} by {other}", figure="points")
     front = sorted(setting.means[1::-1] for setting in data.ranking.front)
-    figure.words = "The runs on the line are the Pareto front: no other run is better in both goals."
+    which = "those on the line, the Pareto front" if len(front) > 1 else data.names[data.order[0]]
+    figure.words = f"No other run is better in both goals than {which}."
     numbers, firsts = [values[run] for run in runs], [data.scores[run] for run in runs]
     x, y = figure.across(min(numbers), max(numbers), is_wide=False), figure.up(min(firsts), max(firsts))
     figure.axes(x, y, other)
@@ -52,8 +53,7 @@ def by_two_goals(data: ReportData) -> Figure | None:
 def by_rank(data: ReportData) -> Figure | None:
     """Plot the scores of all runs in columns, one for each ranked run or setting; None if they are equal."""
     ranking, columns = data.ranking, dict[int, list[int]]()
-    settings = enumerate(ranking.all_settings)
-    number_of = {row: number for number, setting in settings for row in setting.rows}
+    number_of = {row: number for number, each in enumerate(ranking.all_settings) for row in each.rows}
     for run in data.ranked:
         if math.isfinite(data.scores[run]):
             columns.setdefault(number_of[run], []).append(run)

@@ -61,7 +61,7 @@ def cards(data: ReportData) -> dict[str, str]:
         cards = {Status.COMPLETED: f"{completed:,} of {number:,}"}
         cards |= {word: f"{count:,}" for word, count in counts.items() if word != Status.COMPLETED}
     if epochs := [len(run.epochs) for run in data.results if run.epochs]:
-        each = " to ".join(dict.fromkeys([f"{min(epochs)}", f"{max(epochs)}"]))
+        each = " to ".join(dict.fromkeys(map(str, (min(epochs), max(epochs)))))
         word = "epoch" if sum(epochs) == 1 else "epochs"
         cards[f"{word}, {each} per run" if len(epochs) > 1 else word] = f"{sum(epochs):,}"
         cards["run time"] = duration(float(data.runs["run duration"].sum()))
@@ -89,7 +89,7 @@ def settings(data: ReportData) -> dict[str, Any] | None:
     caption = [f"The best {len(best)} of {counted(len(which), ranking.noun)}" if len(best) < len(which) else ""]
     if ranking.repeats:
         columns["behind the first"] = ("text", [_behind(data, rank) for rank in range(len(best))])
-        columns |= {name: ("text", numbers[name]) for name in (INTERVAL, REPEATS)}
+        columns |= {name: ("text whole", numbers[name]) for name in (INTERVAL, REPEATS)}
         if has_front:
             front = [setting.rows for setting in ranking.front]
             columns["Pareto front"] = ("text", ["yes" if setting.rows in front else "" for setting in best])
