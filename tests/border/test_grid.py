@@ -352,6 +352,7 @@ def test_a_range_has_its_bounds_and_a_sample_can_have_all_its_runs():
         (depth, width, *pair)
         for depth, width, pair in itertools.product(range(1, 4), range(1, 21), [(1, 2), (3, 4)])
     ]
+    assert Uniform(100, 101).from_fraction(0.12345) == 100.123
 
 
 @pytest.mark.parametrize("expand_", [RunBuilder.get_runs, RunBuilder.num_runs])

@@ -29,7 +29,7 @@ from runmanager import (
 )
 from tests.border import reading
 from tests.border.events import scalars_of
-from tests.border.experiments import manager_in
+from tests.border.experiments import QUIET, manager_in
 from tests.border.work import left as left_of_first
 
 SAMPLES = torch.randn(22, 4, generator=torch.Generator().manual_seed(0))
@@ -75,6 +75,19 @@ class Resumable:
 class Stateless(Resumable):
     def state_dict(self):
         raise AttributeError("dl_state_dict")
+
+
+class Drawing(Resumable):
+    """Draws from a generator that no checkpoint saves."""
+
+    def __init__(self):
+        super().__init__()
+        self.rng = random.Random(1)  # noqa: S311
+
+    def __iter__(self):
+        for batch in super().__iter__():
+            self.rng.random()
+            yield batch
 
 
 class Other(TensorLoader):
@@ -335,6 +348,46 @@ def attempt(root, stop, each, loader=None, *, num_epochs=1, every=1, before=str,
                     raise KeyboardInterrupt
                 each(manager, number, batch)
     return manager
+
+
+def each_loss(manager, _, batch):
+    manager.track_loss(batch[0].mean(), batch[0])
+
+
+def test_what_is_not_saved_is_said_once_however_often_the_first_epoch_is_saved(tmp_path, recwarn):
+    for stop in (4, None):
+        attempt(tmp_path, stop, each_loss, Drawing())
+
+    assert [str(each.message).count("loader.rng") for each in recwarn] == [1, 1]
+
+
+def test_a_run_whose_data_have_changed_begins_the_epoch_over_in_which_it_was_killed(tmp_path):
+    def train(run, manager):
+        with manager.run(run, None, Resumable()):
+            for _ in manager.epochs(1, checkpoint={}, checkpoint_every=1):
+                for number, batch in enumerate(manager.batches()):
+                    if number == stop:
+                        raise KeyboardInterrupt
+                    each_loss(manager, number, batch)
+
+    for stop, data in ((4, "a"), (None, "b")):  # noqa: B007 - train() reads it
+        run_grid({"lr": [1]}, train, experiment="exp", root=tmp_path, data=data, **QUIET)
+
+    mean = sum(len(samples) * samples.mean() for samples, _ in BATCHES) / 22
+    assert load_results(tmp_path)["loss"].tolist() == pytest.approx([float(mean)])
+    assert "inside" not in reading.lines(reading.journals(folder_of(tmp_path))[1])[0]
+
+
+def test_logged_steps_are_on_disk_with_the_checkpoint_that_follows_them(tmp_path):
+    def each(manager, number, batch):
+        lengths.append(len(load_steps(tmp_path)) if number > 1 else 0)
+        each_loss(manager, number, batch)
+        manager.log(step_loss=number)
+
+    lengths: list[int] = []
+    attempt(tmp_path, None, each, every=2)
+
+    assert lengths == [0, 0, 2, 2, 4, 4]
 
 
 @pytest.mark.parametrize("is_lost", [True, False])

@@ -228,7 +228,7 @@ def test_a_listener_hears_that_its_grid_was_stopped(tmp_path):
 
     class Ends(Listener):
         def run_ended(self, outcome):
-            heard.append((self.run.lr, str(outcome.status)))
+            heard.append((self.run.lr, str(outcome.status), self.slot.is_retried))
 
     def interrupted(run, manager):
         with manager.run(run):
@@ -238,7 +238,7 @@ def test_a_listener_hears_that_its_grid_was_stopped(tmp_path):
     outcome = execute(tmp_path, {"lr": [0.1, 0.2]}, interrupted, Ends())
 
     assert outcome.exit_code == 130
-    assert heard == [(0.1, "interrupted")]
+    assert heard == [(0.1, "interrupted", False)]
 
 
 @pytest.mark.slow

@@ -69,6 +69,8 @@ def test_a_note_that_cannot_be_written_is_refused(experiment, target, text, name
 
 
 def test_a_run_is_removed_with_its_rows_after_a_question(experiment):
+    for run in (1, 2):
+        command("note", experiment / f"{run}", f"of run {run}")
     refused = command("rm", experiment / "1", answer="n\n")
     runs = load_runs(experiment)["run"].tolist()
     removed = command("rm", experiment / "1", answer="y\n")
@@ -81,6 +83,7 @@ def test_a_run_is_removed_with_its_rows_after_a_question(experiment):
     assert len(pd.read_csv(experiment / "results.csv")) == 3
     again = execute(experiment.parent, GRID, lambda run: {"val_loss": run.lr}, epochs=3)
     assert sorted(again.runs["lr"]) == [0.1, 0.2]  # under a new number
+    assert [command("note", experiment / f"{run}").out for run in again.runs["run"]] == ["", "of run 2\n"]
 
 
 def test_an_experiment_is_removed_but_for_the_files_of_others(experiment):

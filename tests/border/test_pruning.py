@@ -105,6 +105,7 @@ def test_a_pruned_run_keeps_its_epochs_wherever_it_was_pruned_and_only_by_optuna
     assert runs["status"].tolist() == ["pruned", "pruned", "failed", "pruned", "completed"]
     assert runs["epochs"].tolist() == [0, 2, 2, 3, 4]
     assert "TrialPruned: too slow" in runs["error"][3]
+    assert not runs["error"].str.contains("epoch 1").any()
     assert [path.parent.name for path in tmp_path.rglob("error.log")] == ["003-where=epoch"]
 
 
