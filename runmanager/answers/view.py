@@ -59,7 +59,8 @@ class View:
         left_out = order[_MOST_IN_NOTEBOOK:]
         table = self.drawn([name for name in main if name not in left_out]).to_html()
         sentences = filter(None, [*self.notes, self.same, self._not_drawn(left_out)])
-        return f"{table}\n<p>{' '.join(escape(f'{capital(sentence)}.') for sentence in sentences)}</p>"
+        texts = [escape(capital(each) + "." * (each[-1] not in ".?!")) for each in sentences]
+        return f"{table}\n<p>{' '.join(texts)}</p>"
 
     @property
     def table(self) -> pd.DataFrame:

@@ -598,7 +598,7 @@ def test_a_notebook_gets_at_most_eight_columns_with_bars_and_escaped_notes_in_or
     assert "linear-gradient" in html
     assert "font-weight: bold" in html
     assert "Not shown: " in html
-    assert "note: larger &lt;steps&gt;?" in html
+    assert "Note: larger &lt;steps&gt;? " in html
     assert "larger <steps>?" in view.caption
     for each in (view, show(effects(shown))):
         assert len(list(parse(each._repr_html_()).iter("table"))) == 1
