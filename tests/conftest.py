@@ -4,6 +4,7 @@ import atexit
 import gc
 import itertools
 import os
+import re
 import signal
 import sys
 from multiprocessing.util import get_temp_dir
@@ -63,6 +64,17 @@ def _forked_lanes(_without_waiting_for_the_disk):
     if sys.platform == "linux":
         fork_fork_servers()
         LanesExecutor().prepare(print, Path())
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_other_test_module(request, _forked_lanes):
+    """Take the other test modules for not imported: each start of a grid reads all files of its user."""
+    others = {name: each for name, each in sys.modules.items() if re.match(r"tests\.(\w+\.)*test_", name)}
+    others.pop(request.module.__name__, None)
+    for name in others:
+        del sys.modules[name]
+    yield
+    sys.modules.update(others)
 
 
 @pytest.fixture(scope="session", autouse=True)
