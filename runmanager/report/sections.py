@@ -88,8 +88,8 @@ def settings(data: ReportData) -> dict[str, Any] | None:
         columns[title] = ("number", aligned(numbers[goal.metric]))
     caption = [f"The best {len(best)} of {counted(len(which), ranking.noun)}" if len(best) < len(which) else ""]
     if ranking.repeats:
-        columns["behind the first"] = ("text", [_behind(data, rank) for rank in range(len(best))])
         columns |= {name: ("text whole", numbers[name]) for name in (INTERVAL, REPEATS)}
+        columns["behind the first"] = ("text whole", [_behind(data, rank) for rank in range(len(best))])
         if has_front:
             front = [setting.rows for setting in ranking.front]
             columns["Pareto front"] = ("text", ["yes" if setting.rows in front else "" for setting in best])
@@ -154,7 +154,7 @@ def table_of_runs(data: ReportData) -> dict[str, Any]:
         essential.append("epochs")  # the scores are of different epochs
     for name in dict.fromkeys([*others, *varying, *times]):
         if name not in (metric, "status"):
-            hidden = "phone" if name in essential else "everywhere"
+            hidden = "" if name in goals else "phone" if name in essential else "everywhere"
             columns.append((name, "number", _numbers(results if name in others else runs, name, rows), hidden))
     scores = {index: data.goal.sign * data.scores[index] for index in data.order}
     worst, best = min(scores.values(), default=0.0), max(scores.values(), default=0.0)

@@ -52,7 +52,7 @@ def attempts(results: Sequence[RunResult]) -> list[Busy]:
 
 def timeline(busy: Sequence[Busy], data: ReportData) -> Figure | None:
     """Draw the attempts of all runs by device and time, with a sentence; None without enough attempts."""
-    spans = union([(attempt.begin, attempt.end) for attempt in busy])
+    spans = union(busy)
     is_timed = any(begin < end for begin, end in spans) and any(run.epochs for run in data.results)
     if len(busy) < 2 or not is_timed:  # noqa: PLR2004 - one bar
         return None
@@ -96,13 +96,13 @@ def times(busy: Sequence[Busy], *, is_over: bool) -> str:
     """Say when the first attempt began, and how long all took, with pauses; "" without attempts."""
     if not busy:
         return ""
-    spans = union([(attempt.begin, attempt.end) for attempt in busy])
+    spans = union(busy)
     first, last = spans[0][0], spans[-1][1]
     text = f"Began {datetime.fromtimestamp(first, tz=UTC):%Y-%m-%d %H:%M} UTC, "
     text += f"{'took' if is_over else 'so far'} {duration(last - first)}"
     if pauses := _pauses(spans):
-        lost = duration(sum(seconds for _, seconds in pauses))
-        text += f", with {counted(len(pauses), 'pause')} ({lost}) in which no run was executed"
+        text += f", with {counted(len(pauses), 'pause')} ({duration(sum(seconds for _, seconds in pauses))})"
+        text += " in which no run was executed"
     return f"{text}."
 
 
@@ -113,10 +113,10 @@ def _pauses(spans: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     return [(time, seconds) for time, seconds in gaps if seconds > _PAUSE * total]
 
 
-def union(spans: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Merge overlapping spans of time."""
+def union(busy: Sequence[Busy]) -> list[tuple[float, float]]:
+    """Return the spans of time in which a run was executed, without overlaps."""
     joined: list[tuple[float, float]] = []
-    for begin, end in sorted(spans):
+    for begin, end in sorted((attempt.begin, attempt.end) for attempt in busy):
         if joined and begin <= joined[-1][1]:
             joined[-1] = joined[-1][0], max(end, joined[-1][1])
         else:
@@ -129,7 +129,7 @@ def _sentence(busy: Sequence[Busy], whole: float) -> str:
     parts = []
     for device in dict.fromkeys(attempt.device for attempt in busy):
         attempts = [attempt for attempt in busy if attempt.device == device]
-        seconds = sum(end - begin for begin, end in union([(each.begin, each.end) for each in attempts]))
+        seconds = sum(end - begin for begin, end in union(attempts))
         counts = statuses_in_words(attempt.status for attempt in attempts)
         share = f"{100 * seconds / whole:.0f} % of {duration(whole)}"
         parts.append(f"{device} was busy for {share} ({counted(len(attempts), 'attempt')}: {counts})")
