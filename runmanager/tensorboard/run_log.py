@@ -151,7 +151,7 @@ class RunLog(RunListener):
                 opening.append(Event(step=first_step, wall_time=time.time(), summary=charts))
                 params = self.folder.params
                 details = {"goal": ", ".join(map(str, self._goals))} if self._goals else {}
-                details |= {name: facts[name] for name in _FACTS if name in facts and name not in params}
+                details |= {name: facts[name] for name in _FACTS if facts.get(name) and name not in params}
                 rows = [*params.items(), *details.items(), *facts.get("versions", {}).items()]
                 table = "| setting | value |\n|---|---|"
                 for row in rows:
