@@ -70,29 +70,14 @@ AGAIN = {  # program; "v1" becomes "v2"
     "S2 path deep in lists": "X = DATA = {'a': {'b': [[Path('data.txt')]]}}\n" + X,
     "S2 path that an object holds too": "P = Path('data.txt')\nX = DATA = [Own(P), P]\n" + X,
     "S2 code": "class More(Own):\n    def f(self):\n        return 'v1'\nX = DATA = More([1])\n" + X,
-    "S3 path": "X = Path('v1')\n" + X,
     "S3 argument by position": "train = functools.partial(lambda act, r, m: step(r, m, act), 'v1')\n",
-    "S3 partial in a dict": "X = {'act': functools.partial(print, end='v1')}\n" + X,
-    "S7 singledispatch": "@functools.singledispatch\ndef f(x):\n    return 0\n@f.register\ndef _(x: int):\n"
-    "    return 'v1'\n" + READS.format("f(2)"),
-    "S7 getattr": READS.format("getattr(helpers, 'f' + '1')"),
-    "S7 attribute of a function": "def f(x):\n    return f.alpha\nf.alpha = 'v1'\n" + READS.format("f(1)"),
-    "S7 file": "class Words:\n    def __init__(self, path):\n        self.words = Path(path).read_text()\n"
-    "X = Words('data.txt')\n" + X,
-    "S7 seed of data": "torch.manual_seed(int('v1'[1]))\nX = torch.randn(3)\n" + X,
     "trainer": "class T:\n    def __init__(self, w):\n        self.w = w\n    def fit(self, r, m):\n"
     "        step(r, m, self.w)\ntrain = T('v1').fit\n",
-    "lock beside a value": "class T:\n    def __init__(self):\n        self.lock, self.n = "
-    "threading.Lock(), 'v1'\nX = T()\n" + X,
     "wrapper of a library": READS.format("'v1'") + "library = {'__name__': 'library'}\n"
     "exec('def wrap(f):\\n    return lambda run, manager: f(run, manager)', library)\n"
     "train = library['wrap'](train)\n",
     "size of a random dataset": f"{NOISY}X = [DataLoader(Noisy(len('v1' * int('v1'[1]))))]\n{X}",
     "size of random data": f"{NOISY}torch.manual_seed(0)\nX = DATA = Noisy(len('v1' * int('v1'[1])))\n{X}",
-    "argument named as a random number": "class N:\n    def draw(self):\n        n = random.random()\n"
-    "    def __init__(self, n):\n        self.n = n\nX = N('v1')\n" + X,
-    "item named as a method": "X = {'items': 1, 'n': 'v1'}\n" + READS.format("X.items()"),
-    "wrapping object in a list": f"{WRAPPED}def f():\n    pass\nX = [Wrap(f, 'v1')]\n{X}",
     "long data": "X = DATA = [0] * 1_000_001 + ['v1']\n" + READS.format("1"),
 }  # fmt: skip
 SAID = {  # nothing is executed again, and the line has this text

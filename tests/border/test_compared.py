@@ -96,6 +96,21 @@ HOLDERS = {  # a module that reads [1], which becomes [2]
     "single dispatch": "@functools.singledispatch\ndef X(x):\n    return [1]\n" + TAIL,
     "file beside the code": "X = Path(__file__).with_name('scale.txt').read_text()\n# [1]\n" + TAIL,
     "item of a file": "# [1]\nC = {'lr': Path(__file__).with_name('scale.txt').read_text()}\nX = C['lr']\n" + TAIL,
+    "registered function": "@functools.singledispatch\ndef f(x):\n    return 0\n@f.register\ndef _(x: int):\n    return [1]\n"
+    "def read():\n    return f(2)\n",
+    "name that is computed": "def read():\n    return getattr(helpers, 'st' + 'ep')\n# [1]\n",
+    "attribute of a function": "def f(x):\n    return f.alpha\nf.alpha = [1]\ndef read():\n    return f(1)\n",
+    "path": "X = Path('[1]')\n" + TAIL,
+    "partial in a mapping": "X = {'act': partial(print, end='[1]')}\n" + TAIL,
+    "object that reads a file": "class W:\n    def __init__(self, path):\n        self.words = Path(path).read_text()\n"
+    "X = W(Path(__file__).with_name('scale.txt'))\n# [1]\n" + TAIL,
+    "seed of data": "torch.manual_seed([1][0])\nX = torch.randn(3)\n" + TAIL,
+    "value beside a lock": "class T:\n    def __init__(self):\n        self.lock, self.n = threading.Lock(), [1]\nX = T()\n" + TAIL,
+    "argument named as a random number": "class N:\n    def draw(self):\n        n = random.random()\n    def __init__(self, n):\n"
+    "        self.n = n\nX = N([1])\n" + TAIL,
+    "item named as a method": "X = {'items': 1, 'n': [1]}\ndef read():\n    return X.items()\n",
+    "wrapping object in a list": "class Wrap:\n    def __init__(self, f, n):\n        functools.update_wrapper(self, f)\n        self.n = n\n"
+    "def f():\n    pass\nX = [Wrap(f, [1])]\n" + TAIL,
 }  # fmt: skip
 FRESH = [  # a clock whose value is in it does not count, and what takes its place does
     "X = FRESH\n" + TAIL,

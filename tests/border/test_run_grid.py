@@ -35,7 +35,7 @@ from runmanager import (
     run_grid,
 )
 from tests.border import reading
-from tests.border.work import LRS, announce, scaled, start, statuses, train, trained
+from tests.border.work import LRS, announce, start, statuses, train, trained
 
 HOME = Path(__file__).parents[2]
 
@@ -337,20 +337,6 @@ def test_only_keeps_completed_runs_and_refuses_others_than_numbers(only, named):
 
     assert [text for text in named if text not in str(caught.value)] == []
     assert load_runs("runs")["attempts"].tolist() == [1, 1, 1]
-
-
-@pytest.mark.parametrize(
-    ("options", "losses", "attempts"),
-    [({}, [0.5, 1.0], 2), ({"changed": "rerun"}, [0.5, 1.0], 2), ({"changed": "keep"}, [0.1, 0.2], 1)],
-)
-def test_runs_that_changed_are_executed_again_or_kept(capsys, options, losses, attempts):
-    start({"lr": [0.1, 0.2]}, scaled(1))
-
-    outcome = start({"lr": [0.1, 0.2]}, scaled(5), display=None, **options)
-
-    assert outcome.results["loss"].tolist() == losses
-    assert outcome.runs["attempts"].tolist() == [attempts] * 2
-    assert "scale" in capsys.readouterr().out
 
 
 def test_data_are_not_loaded_for_a_grid_that_is_refused():
