@@ -55,7 +55,7 @@ class RunTable:
         goals = self.goals or filter(None, [default_goal(self._seen)])
         self._of_goals = [name for goal in goals for name in (f"{KEPT}{goal.metric}", goal.metric)]
         usual = [name for name in self._seen if name.endswith(("loss", "accuracy")) and " " not in name]
-        usual.sort(key=lambda name: "_" not in name)  # as in the panel, those of the training are last
+        usual.sort(key=lambda name: "_" not in name)  # metrics of the training are last
         names = dict.fromkeys([*self._of_goals, *usual])
         self._metrics = [name for name in names if name in self._seen and name != DURATION]
         self.widen(dict.fromkeys(self._metrics, _METRIC))

@@ -39,8 +39,8 @@ def test_each_run_shows_the_metric_that_decides_first(capsys):
 
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     row = next(index for index, words in enumerate(lines) if words[:1] == ["✓"])
-    assert lines[row - 1][-3:] == ["reward", "loss", "policy_loss"]
-    assert lines[row][-3:] == ["4.000", "0.3333", "-0.1000"]
+    assert lines[row - 1][-5:] == ["reward", "policy_loss", "loss", "run", "duration"]
+    assert lines[row][-5:-2] == ["4.000", "-0.1000", "0.3333"]
 
 
 def test_a_later_start_keeps_the_goal_or_replaces_it_and_says_so(capsys):
