@@ -79,7 +79,8 @@ def conclude(
         problems.append(Sentence("–", text, [step]))  # noqa: RUF001
     answers = answers_of(all_runs, is_over=number == 0)
     facts = [("matters", sentence) for sentence in dict.fromkeys(answers.matters_sentences)]
-    before = f"its runs took {duration(runs['run duration'].sum())} before"
+    seconds = runs["run duration"].sum()
+    before = f"its runs took {duration(seconds)} before" if seconds else "no run was executed"
     facts.append(("time", time_spent(*times) if times else before))
     steps: list[tuple[str, str, str]] = []
     if page:

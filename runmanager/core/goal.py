@@ -67,9 +67,9 @@ def parse_goal(value: object, argument: str = "goal") -> Goal:
         raise InvalidArgumentError(f"{rule}, got {value!r}")
     is_larger = is_larger_better(metric) if direction == "best" else direction == "max"
     if is_larger is None:
-        rule = f"whether large values of {metric!r} are good is not known"
+        rule = f"whether {metric!r} should be large or small is not known"
         raise InvalidArgumentError(
-            f"{rule}: check its spelling, or write {argument}='max:{metric}' or {argument}='min:{metric}'"
+            f"{rule}: write {argument}='max:{metric}' or {argument}='min:{metric}', or check its spelling"
         )
     return Goal(metric, 1 if is_larger else -1)
 

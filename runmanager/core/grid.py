@@ -193,8 +193,8 @@ def space_of(params: Grid, others: Iterable[str] = (), *, with_ranges: bool = Tr
         problems.append("'device' is a range of numbers: write a list of devices")
     if ranges and not with_ranges:
         sample = argument("RunBuilder.sample(params, n=50, seed=0)", "--sample 50")
-        step = f"draw runs with {sample}, write values, or give run_grid a search="
-        problems.append(f"no grid can expand a range, as of {listed(ranges)}: {step}")
+        step = f"give run_grid a search=, draw runs with {sample}, or list values"
+        problems.append(f"a grid executes listed values, got a range for {listed(ranges)}: {step}")
     problems.raise_if_any()
     return space
 

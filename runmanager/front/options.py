@@ -189,10 +189,9 @@ def _check_call(train: Any, runs: Iterable[Run], problems: Problems) -> None:
         for run in {run._fields: run for run in runs}.values():
             signature.bind(None, None, **arguments_of(train, run))
     except TypeError as error:
-        rule = "train must take (run, manager), and axes of the grid by name"
-        problems.append(
-            f"{rule}, got {getattr(train, '__name__', train)!r:.60}: {error}; write def train(run, manager)"
-        )
+        rule = "train is called as train(run, manager), with values of axes by name"
+        step = "write def train(run, manager), with a default for each further parameter"
+        problems.append(f"{rule}, got {getattr(train, '__name__', train)!r:.60}: {error}; {step}")
     except ValueError:  # a builtin has no signature
         return
 

@@ -73,7 +73,7 @@ class Searching(Search):
             rule = f"repeats={name!r}, but {name!r} is a range"
             problems.append(f"{rule}: list its values, as {name!r}: [0, 1, 2]")
         if not goals:
-            problems.append("search= has nothing to compare runs by: give run_grid(goal='max:<metric>')")
+            problems.append("search= needs a goal: give run_grid(goal='max:<metric>')")
         problems.raise_if_any()
         space = SearchSpace(params, repeats)
         check_search(space, goals, options)
