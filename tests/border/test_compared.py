@@ -228,10 +228,8 @@ CASES: dict[str, tuple[str, str, str, int]] = {  # a run's name -> its module, w
     **{name: (*case, 1) for name, case in PASSED_OVER.items()},
 }  # fmt: skip
 PROGRAM = """
-import importlib, os
+import importlib
 from runmanager import run_grid
-
-os.fsync = str  # which takes the time of hundreds of runs
 
 def train(run, manager):
     run.read()
