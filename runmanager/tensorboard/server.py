@@ -7,12 +7,9 @@ import os
 import re
 import shlex
 import warnings
-import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import BinaryIO
 from urllib.parse import quote, urlencode, urlsplit
 
 from runmanager.answers.usual_goals import companion
@@ -33,8 +30,6 @@ DEFAULT_URL = "http://localhost:6006/"
 
 _COLORS = 7  # number of distinct colors for groups of runs
 _DEVICE = "device"
-# in short curves, TensorBoard takes the best run for an outlier; no address sets these two
-_DEFAULTS = re.compile(rb'(gnoreY?Outliers(?:",{defaultValue)?:|{isSettingsPaneOpen:)!0')
 LOCALHOST = "127.0.0.1"
 
 _ADDRESSES: dict[Path, str] = {}  # a repeated cell reuses its server
@@ -94,7 +89,6 @@ def start(logdir: Path, port: int | None = 0, host: str | None = LOCALHOST) -> s
         from tensorboard import program
 
         board = program.TensorBoard()
-        board.assets_zip_provider = partial(_pages, board.assets_zip_provider)
         _STARTED.append(board)
         board.configure(["", *options])
         try:
@@ -106,15 +100,6 @@ def start(logdir: Path, port: int | None = 0, host: str | None = LOCALHOST) -> s
             raise RunManagerError(
                 f"TensorBoard did not start on {host or 'all interfaces'}, port {port}: {cause}"
             ) from None
-
-
-def _pages(default: Callable[[], BinaryIO]) -> BinaryIO:
-    """Return TensorBoard's pages with other defaults: all points are shown, and the settings are closed."""
-    pages = io.BytesIO()
-    with zipfile.ZipFile(default()) as archive, zipfile.ZipFile(pages, "w") as copy:
-        for name in archive.namelist():
-            copy.writestr(name, _DEFAULTS.sub(rb"\1!1", archive.read(name)))
-    return pages
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,7 @@ def expect(locator):
     return playwright.expect(locator)
 
 
-def test_the_link_to_an_experiment_shows_it_alone_pinned_colored_unsmoothed_and_whole(page, first):
+def test_the_link_to_an_experiment_shows_it_alone_pinned_colored_and_unsmoothed(page, first):
     page.goto(first)
 
     expect(page.locator(".group-title")).to_have_text(GROUPS)
@@ -85,7 +85,6 @@ def test_the_link_to_an_experiment_shows_it_alone_pinned_colored_unsmoothed_and_
     colors = circles.evaluate_all("spans => spans.map(span => getComputedStyle(span).backgroundColor)")
     assert len(set(zip((run[1] for run in runs), colors, strict=True))) == len(set(colors)) == 3
     assert page.get_by_text("momentum=").count() == 0
-    assert page.get_by_text("Ignore outliers").count() == 0  # the settings are closed
     dots = page.locator("runs-data-table .run-color-swatch")
     expect(dots).to_have_count(6)
     ends = dots.evaluate_all("dots => dots.map(dot => dot.getBoundingClientRect().right)")
@@ -96,6 +95,4 @@ def test_the_link_to_an_experiment_shows_it_alone_pinned_colored_unsmoothed_and_
         smoothing = page.locator("tf-smoothing-input")
         expect(smoothing).to_have_count(inputs)
         assert smoothing.evaluate_all("all => all.map(one => one.weight)") == inputs * [0]
-        shows_all = page.locator("paper-checkbox:not([checked])", has_text="Ignore outliers")
-        expect(shows_all).to_have_count(inputs)
     expect(page.locator("tf-custom-scalar-multi-line-chart-card")).to_have_count(9)
