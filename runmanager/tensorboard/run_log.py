@@ -45,7 +45,7 @@ from runmanager.tensorboard.pictures import Confusion
 CHARTS = {
     "side by side": {  # for many runs: two charts in a row
         "goal": ["Multiline", ["^Goal/"]],
-        "goal, best so far": ["Multiline", ["^Run/best$"]],
+        "goal, best so far": ["Multiline", ["^Run/best "]],
         "loss of the training": ["Multiline", ["^loss/train$"]],
         "loss of the evaluation": ["Multiline", ["^loss/(?!train$)"]],
         "accuracy of the training": ["Multiline", ["^accuracy/train$"]],
@@ -312,10 +312,11 @@ class RunLog(RunListener):
             self._score, name = score, KEPT if self._kept else LAST
             self._of_goal |= {f"{name}{goal}": metrics[goal.metric] for goal in goals}
         if goals and goals[0] == self._goals[0]:
-            value, best = metrics[goals[0].metric], self._of_goal.get(BEST)
+            name = f"{BEST} {goals[0]}"
+            value, best = metrics[goals[0].metric], self._of_goal.get(name)
             if best is None or goals[0].sign * (value - best) > 0:
                 after = metrics.get("run duration", 0.0)
-                self._of_goal |= {BEST: value, BEST_EPOCH: record.epoch, BEST_AFTER: after}
+                self._of_goal |= {name: value, BEST_EPOCH: record.epoch, BEST_AFTER: after}
         if self._of_goal:
             numbers |= {**self._of_goal, EPOCH_SECONDS: metrics.get("epoch duration", 0.0)}
         return numbers

@@ -172,7 +172,7 @@ def test_a_search_shows_all_goals_and_no_axis_of_one_value(tmp_path):
     assert sorted(scalars_of(folders(tmp_path)[0]))[:3] == [
         "Goal/last max:score",
         "Goal/last min:cost",
-        "Run/best",
+        "Run/best max:score",
     ]
 
 

@@ -352,9 +352,10 @@ def check_events(case: Case, root: Path) -> None:
         assert hparams_of(folder) == {name: params[name] for name in varying or axes}
         if status == "completed" and case.goal and values:
             scalars = scalars_of(folder)
-            last = scalars[f"Goal/last {'max' if sign > 0 else 'min'}:{metric}"]
-            assert last[-1][1] == pytest.approx(values[-1])
-            assert scalars["Run/best"][-1][1] == pytest.approx(sign * max(sign * value for value in values))
+            goal = f"{'max' if sign > 0 else 'min'}:{metric}"
+            assert scalars[f"Goal/last {goal}"][-1][1] == pytest.approx(values[-1])
+            best = sign * max(sign * value for value in values)
+            assert scalars[f"Run/best {goal}"][-1][1] == pytest.approx(best)
 
 
 @pytest.mark.parametrize("batch", of_night_but(range(10), [3]))

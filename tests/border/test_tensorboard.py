@@ -50,7 +50,7 @@ TAGS = {
     "f1": "train/f1", "val_iou": "iou/val", "grad_norm": "train/grad_norm",
     "top5_accuracy": "accuracy/top5", "validation_f1_macro": "f1_macro/validation",
 }  # fmt: skip
-OF_REWARD = ("Goal/last max:reward", "Run/best", "Run/best_epoch")
+OF_REWARD = ("Goal/last max:reward", "Run/best max:reward", "Run/best_epoch")
 NAN = math.nan
 
 
@@ -96,7 +96,8 @@ def test_a_run_has_every_specified_tag_in_order(tmp_path):
     scalars = [
         "loss/train", "accuracy/train", "time/epoch_s", "time/run_s", "loss/test", "accuracy/test",
         "time/phase_data_s", "time/phase_eval_s", "time/phase_train_s", "time/throughput_images_per_s",
-        "Goal/last max:test_accuracy", "Run/best", "Run/best_epoch", "Run/time_to_best_s", "Run/epoch_s",
+        "Goal/last max:test_accuracy", "Run/best max:test_accuracy", "Run/best_epoch", "Run/time_to_best_s",
+        "Run/epoch_s",
         "train/lr", "train/grad_norm",
     ]  # fmt: skip
     drawn = ["weights/1.weight", "weights:grad/1.weight"]
@@ -253,7 +254,8 @@ def test_the_goal_is_followed_over_the_epochs(tmp_path, goal, epochs, best, last
     scalars = scalars_of(tmp_path)
     points = sorted(point for tag in scalars if tag.startswith("Goal/last ") for point in scalars[tag])
     assert [value for _, value in points] == pytest.approx(last)
-    assert [value for _, value in scalars.get("Run/best", [])] == pytest.approx(best)
+    points = sorted(point for tag in scalars if tag.startswith("Run/best ") for point in scalars[tag])
+    assert [value for _, value in points] == pytest.approx(best)
 
 
 def test_with_kept_weights_the_goal_has_the_value_of_their_epoch(tmp_path):
@@ -264,7 +266,7 @@ def test_with_kept_weights_the_goal_has_the_value_of_their_epoch(tmp_path):
 
     scalars = scalars_of(tmp_path)
     assert scalars["Goal/kept max:reward"] == [(1, 1), (2, 2), (3, 2)]
-    assert scalars["Run/best"] == [(1, 1), (2, 2), (3, 3)]
+    assert scalars["Run/best max:reward"] == [(1, 1), (2, 2), (3, 3)]
 
 
 def test_the_goal_of_a_grid_is_that_of_its_runs_and_of_later_loops_in_its_experiment(tmp_path):
@@ -280,7 +282,7 @@ def test_the_goal_of_a_grid_is_that_of_its_runs_and_of_later_loops_in_its_experi
     for folder, first in zip(sorted((tmp_path / "e").glob("0*")), (1, 3), strict=True):
         scalars = scalars_of(folder)
         assert scalars["Goal/last min:reward"] == [(1, first), (2, first + 1)]
-        assert scalars["Run/best"] == [(1, first), (2, first)]
+        assert scalars["Run/best min:reward"] == [(1, first), (2, first)]
         assert "| goal | min:reward |" in texts_of(folder)["run/config"]
 
 
@@ -357,8 +359,8 @@ def test_the_layout_has_train_and_test_side_by_side_and_in_one_chart(tmp_path):
         for category in layout.category
     } == {
         "side by side": [
-            ["Goal/last max:test_accuracy"], ["Run/best"], ["loss/train"], ["loss/test"], ["accuracy/train"],
-            ["accuracy/test"],
+            ["Goal/last max:test_accuracy"], ["Run/best max:test_accuracy"], ["loss/train"], ["loss/test"],
+            ["accuracy/train"], ["accuracy/test"],
         ],
         "overview": [
             ["loss/test", "loss/train"], ["accuracy/test", "accuracy/train"],

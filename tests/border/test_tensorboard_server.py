@@ -231,7 +231,8 @@ def test_every_run_is_a_session_with_typed_hyperparameters_and_without_those_tha
 def test_the_first_metrics_are_those_to_decide_by_and_a_trial_has_the_mean_of_its_last_epochs(server, root):
     names = [info["name"]["tag"] for info in server.hparams("experiment")["metricInfos"]]
     assert names[:5] == [
-        "Goal/last max:test_accuracy", "Goal/last min:loss", "Run/best", "Run/best_epoch", "Run/epoch_s"
+        "Goal/last max:test_accuracy", "Goal/last min:loss",
+        "Run/best max:test_accuracy", "Run/best min:loss", "Run/best_epoch",
     ]  # fmt: skip
 
     last = load_results(root).query("epoch == 2")
