@@ -37,7 +37,7 @@ def percents(shares: Sequence[float]) -> list[str]:
 def capital(text: str) -> str:
     """Capitalize the first letter of a sentence, unless it begins with a name."""
     first = text.split(" ", 1)[0]
-    return text if "=" in first or "_" in first else text[:1].upper() + text[1:]
+    return text[:1].upper() + text[1:] if first.rstrip(":,;").isalpha() else text
 
 
 def left_to_execute(number: int, total: int) -> str:
