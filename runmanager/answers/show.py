@@ -157,11 +157,7 @@ def of_table(
         rows.reset_index(drop=True),
         [*map(printable, filter(None, [some, *notes]))],
         [name for name in order if name in main],
-        [
-            name
-            for name in dict.fromkeys([*_LEADING, *metrics, *means, *params, REPEATS, INTERVAL, "status"])
-            if name in rows
-        ],
+        [*dict.fromkeys([*_LEADING, *metrics, *means, *params, REPEATS, INTERVAL, "status"])],
         [0] if has_best else [],
         {metrics[0]: span(rows[metrics[0]])} if metrics and len(rows) > 1 else {},
         order,

@@ -155,7 +155,7 @@ def _owned(path: Path, say: Callable[[str], object] = str) -> Iterator[str]:
         try:
             if files.read_json(path).get("nonce") == nonce:
                 with suppress(OSError):  # a remaining lock file is stale
-                    path.unlink(missing_ok=True)
+                    path.unlink()
         finally:
             del _held[nonce]
 

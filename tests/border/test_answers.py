@@ -251,6 +251,10 @@ SAID = {
         ("decide it f1 0.3045, the mean of 2 seeds, 95 % interval 0.2854 to 0.3236. "
         "lr=0.1 is 0.2 behind; a verdict needs at least 6 seeds."),
     ),
+    "how much repeats differ": (
+        {"lr": [0.1, 0.3], "width": [8, 16], "seed": [1, 2]},
+        lambda run: {"f1": run.lr + 0.01 * run.seed * run.lr}, "repeats of a setting differ by 0.0018.",
+    ),
     "a single seed": (
         {"lr": [0.1, 0.2, 0.3], "seed": [1, 2, 3]}, repeated,
         "lr=0.3 lost 2 of 3 seeds (failed). lr=0.3 has 0.303, but one seed: it ranks below.",

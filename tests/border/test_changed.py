@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from runmanager import best, load_results, load_run, load_runs, run_grid
+from tests.border import reading
 from tests.border.screens import command
 
 pytestmark = pytest.mark.usefixtures("own_folder")
@@ -435,6 +436,8 @@ def test_an_interrupted_run_goes_on_with_other_code_only_if_that_is_said(begin, 
     assert scores() == [1, 1, 2]
     assert begin(SCORE, f"changed={value!r}")[0] == 0
     assert (table(), scores()) == (runs, values)
+    second = [reading.lines(path) for path in Path("runs/exp").glob("*/attempt-2.jsonl")]
+    assert [line["cold"] for lines in second for line in lines if "cold" in line] == [True]  # of a process
     assert begin(SCORE, f"changed={value!r}")[0] == 0
     assert (table(), scores()) == (runs, values)
 

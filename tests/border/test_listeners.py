@@ -241,6 +241,33 @@ def test_a_listener_hears_that_its_grid_was_stopped(tmp_path):
     assert heard == [(0.1, "interrupted", False)]
 
 
+def test_a_listener_in_the_parent_hears_each_event_of_a_run(tmp_path):
+    heard = []
+
+    class All(Listener):
+        def run_began(self, run, network, loader):
+            heard.append(("began", run.lr))
+
+        def step_ended(self, progress):
+            heard.append(progress[:2])
+
+        def epoch_ended(self, record, network):
+            heard.append(("epoch", record.epoch))
+
+        def run_ended(self, outcome):
+            heard.append(("ended", str(outcome.status)))
+
+    def tested_first(run, manager):
+        with manager.run(run, nn.Linear(4, 2)):
+            manager.evaluate([(torch.ones(1, 4), torch.tensor([0]))], "before")  # outside an epoch
+            for _ in manager.epochs(1):
+                manager.track_loss(1, 1)
+
+    execute(tmp_path, {"lr": [0.1]}, tested_first, All())
+
+    assert heard == [("began", 0.1), (0, 0), ("epoch", 1), ("ended", "completed")]
+
+
 @pytest.mark.slow
 def test_a_listener_that_is_too_slow_misses_epochs_but_no_end(tmp_path):
     is_done = threading.Event()

@@ -143,6 +143,16 @@ def test_a_run_that_was_killed_after_its_break_has_no_further_epoch(monkeypatch)
     assert trained() == []
 
 
+def test_a_run_whose_loop_is_left_but_held_is_completed():
+    with (manager := manager_in("runs")).run(RUN):
+        loop = manager.epochs(3)
+        for _ in loop:
+            manager.track_loss(1, 1)
+            break
+
+    assert load_runs("runs")[["status", "epochs"]].to_numpy().tolist() == [["completed", 1]]
+
+
 def by_hand(run, manager, num_epochs=4, every=1):
     """Train with files of its own: the sum of the epochs so far, which is the loss."""
     with manager.run(run):

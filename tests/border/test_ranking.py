@@ -344,23 +344,29 @@ def test_different_goals_are_asked_about_and_one_that_no_run_tracks_is_named(tmp
 
 def test_where_the_best_weights_are_kept_the_goal_counts_at_their_epoch(tmp_path):
     nan, losses = math.nan, dict[int, list[Any]]()
-    losses |= {1: [0.5, 0.25, nan], 2: [0.5, 0.5], 3: [nan], 4: [None, None], 5: [0.5, 0.25]}
-    f1s = {1: [0.1, 0.2, 0.9], 2: [0.7, 0.8], 3: [0.7], 4: [0.3, 0.6], 5: [0.2, 0.4]}
+    losses |= {1: [0.5, 0.25, nan], 2: [0.5, 0.5], 3: [nan], 4: [None, None], 5: [0.5, 0.25], 6: [0.5, nan]}
+    f1s = {1: [0.1, 0.2, 0.9], 2: [0.7, 0.8], 3: [0.7], 4: [0.3, 0.6], 5: [0.2, 0.4], 6: [0.2, 0.9]}
 
     def train(run, manager):
-        kinds = {4: None, 5: "last"}
+        kinds = {4: None, 5: "last", 6: "max:f1"}
         with manager.run(run, nn.Linear(1, 1)):
             for epoch in manager.epochs(len(losses[run.lr]), keep=kinds.get(run.lr, "best:loss")):
                 if losses[run.lr][epoch - 1] is not None:
                     manager.track_loss(losses[run.lr][epoch - 1], 1)
                 manager.track(f1=f1s[run.lr][epoch - 1])
 
-    runs = run_grid({"lr": [1, 2, 3, 4, 5]}, train, experiment="e", root=tmp_path, goal="max:f1", **QUIET).runs
+    runs = run_grid({"lr": [*losses]}, train, experiment="e", root=tmp_path, goal="max:f1", **QUIET).runs
 
     # the second of equal losses is not kept; an epoch that diverged is not either
-    assert runs["kept f1"].fillna(-1).tolist() == [0.2, 0.7, -1, 0.6, 0.4]
-    assert runs["f1"].tolist() == [0.9, 0.8, 0.7, 0.6, 0.4]
+    assert runs["kept f1"].fillna(-1).tolist() == [0.2, 0.7, -1, 0.6, 0.4, 0.2]
+    assert runs["f1"].tolist() == [0.9, 0.8, 0.7, 0.6, 0.4, 0.9]
     assert best(runs)["run"].tolist()[:3] == [2, 4, 5]
+
+
+def test_without_a_goal_a_table_is_shown_as_it_is():
+    runs = pd.DataFrame({"run": [1, 2, 3], "lr": [1, 2, 3], "odd": [0.1, 0.3, 0.2]})
+
+    assert [show(runs, goal).table["run"].tolist() for goal in (None, "max:odd")] == [[1, 2, 3], [2, 3, 1]]
 
 
 def test_a_result_of_the_whole_run_is_not_of_an_epoch_whose_weights_are_kept(tmp_path):

@@ -209,6 +209,17 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used_or_none(undist
     assert left() == expected
 
 
+def test_the_run_of_two_ranks_is_resumed_by_one_with_a_warning():
+    path = interrupt(4) / NEWEST
+    saved = torch.load(path)
+    torch.save({**saved, "ranks": saved["ranks"] * 2}, path)
+
+    with pytest.warns(RunsWarning, match="2 ranks began the run and 1 resume it"):
+        start_stateful()
+
+    assert epochs_trained() == [4]
+
+
 def test_a_checkpoint_that_the_system_cannot_read_is_not_damaged(undisturbed, monkeypatch):
     expected = undisturbed()
     folder, real = interrupt(3), os.open

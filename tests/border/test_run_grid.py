@@ -418,6 +418,18 @@ def test_a_run_stays_the_same_run_when_train_changes_its_values(executor):
         assert len(reading.run_folders(outcome.folder)) == len(losses)
 
 
+def test_axes_in_another_order_have_the_same_runs():
+    for names in ("ab", "ba"):
+        outcome = start({name: [1, 2] for name in names}, once)
+
+    assert outcome.runs["attempts"].tolist() == [1] * 4
+
+
+def once(run, manager):
+    with manager.run(run):
+        pass
+
+
 def test_a_copy_of_a_run_is_that_run_and_a_run_changed_before_the_start_is_refused():
     (run,) = RunBuilder.get_runs({"layers": [[1, 2]]})
     copies = [copy.copy(run), copy.deepcopy(run), pickle.loads(pickle.dumps(run))]

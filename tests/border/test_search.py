@@ -1,5 +1,6 @@
 """`search=OptunaSearch(...)`: suggestions that survive a kill, none executed twice (docs/grids.md)."""
 
+import math
 import sys
 from typing import Any
 
@@ -114,6 +115,17 @@ CONTINUED = {
     "nsgaii": lambda seed: samplers.NSGAIISampler(population_size=3, seed=seed),
     "cmaes": lambda seed: samplers.CmaEsSampler(seed=seed, popsize=4),
 }
+
+
+class Attributed(samplers.RandomSampler):
+    """Notes of its trials what JSON does not have."""
+
+    def before_trial(self, study, trial):
+        study._storage.set_trial_system_attr(trial._trial_id, "odd", math.nan)
+
+
+def test_what_a_sampler_notes_beyond_json_is_left_out(start):
+    assert start(Scored(height), HEIGHT, n=2, sampler=Attributed).exit_code == 0
 
 
 @pytest.mark.parametrize(
