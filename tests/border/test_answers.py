@@ -3,6 +3,7 @@
 import math
 import random
 import re
+import time
 
 import pandas as pd
 import pytest
@@ -407,6 +408,36 @@ def test_more_settings_make_the_intervals_of_a_base_wider():
 
     ends = [each[each["norm"] == "none"].iloc[0] for each in (wide, narrow)]
     assert ends[0]["low"] < ends[1]["low"] < ends[1]["high"] < ends[0]["high"]
+
+
+def test_the_panel_says_how_much_of_its_time_a_grid_took_to_set_up_its_runs(tmp_path):
+    def train(run, manager):
+        time.sleep(0.2)
+        with manager.run(run):
+            pass
+
+    outcome = run_grid({"lr": [1]}, train, experiment="e", root=tmp_path, **QUIET)
+
+    assert "% setup of runs" in str(outcome.panel)
+
+
+def test_a_decided_difference_has_the_digits_that_its_interval_allows():
+    rows = [row for row in ablation(7)[1] if row["augment"]]
+
+    sentence = str(verdict(table(rows, ["norm"])))
+
+    assert "norm=batch is better than norm=none by 0.10 (0.07 to 0.13), decided after 7 seeds" in sentence
+
+
+@pytest.mark.parametrize(("number", "words"), [(1, "undecided;"), (2, "undecided after 2 seeds;")])
+def test_equal_means_are_undecided_after_the_seeds_so_far(number, words):
+    rows = [
+        {"lr": lr, "seed": seed, "f1": seed if lr == 0.1 else number - 1 - seed}
+        for lr in (0.1, 0.2)
+        for seed in range(number)
+    ]
+
+    assert str(verdict(table(rows))).startswith(words)
 
 
 WANDB = "Unnamed: 0,Name,State,Created,Runtime,augment,lr,seed,train/loss,val/f1"

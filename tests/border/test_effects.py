@@ -189,6 +189,21 @@ def test_effects_agree_with_the_analysis_of_variance(rows):
     assert sorted(set(table["axis"])) == sorted(varied)
 
 
+def test_the_interval_of_a_value_counts_a_setting_with_a_single_repeat():
+    settings = {(1, 8): [1.0, 2.0, 3.0], (1, 16): [4.0], (2, 8): [5.0]}
+    rows = [
+        {"lr": lr, "width": width, "seed": seed, "f1": value}
+        for (lr, width), values in settings.items()
+        for seed, value in enumerate(values)
+    ]
+    table = load_table(pd.DataFrame(rows), hyperparameters=["lr", "width"], repeats="seed", goal="max:f1")
+
+    value = effects(table).query("axis == 'lr' and value == 1").iloc[0]
+
+    half = stats.t.ppf(0.975, 2) * math.sqrt(1 / 3 + 1) / 2
+    assert (value["low"], value["high"]) == pytest.approx((3 - half, 3 + half))
+
+
 @pytest.mark.parametrize("seconds", [[1.0] * 4, [0.1] * 4, [1e308, -1e308, 1e308, 1.0]])
 def test_what_does_not_vary_or_has_infinite_squares_is_explained_by_nothing(seconds):
     rows = zip((1, 1, 2, 2), seconds, strict=True)

@@ -62,6 +62,12 @@ def test_a_mean_is_the_sum_over_samples_divided_by_the_samples(tmp_path_factory,
     assert row["accuracy"] == pytest.approx(sum((size + 1) // 2 for size, _ in sizes) / total)
 
 
+@pytest.mark.parametrize("shape", [(4,), (3, 2)])
+def test_predictions_that_do_not_fit_their_labels_are_refused(tmp_path, shape):
+    with pytest.raises(InvalidArgumentError, match=r"preds must have the shape \(N, number of classes\)"):
+        manager_in(tmp_path).get_num_correct(torch.ones(shape), torch.zeros(4))
+
+
 def a_list_of_one_row(manager):
     for rows in manager.batches():
         manager.track_loss(torch.stack(rows).mean(), rows)

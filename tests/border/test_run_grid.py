@@ -24,6 +24,7 @@ from runmanager import (
     GridError,
     GridOutcome,
     IntRange,
+    LifecycleError,
     OptunaSearch,
     RunBuilder,
     RunsWarning,
@@ -418,16 +419,47 @@ def test_a_run_stays_the_same_run_when_train_changes_its_values(executor):
         assert len(reading.run_folders(outcome.folder)) == len(losses)
 
 
-def test_axes_in_another_order_have_the_same_runs():
-    for names in ("ab", "ba"):
-        outcome = start({name: [1, 2] for name in names}, once)
+def test_axes_in_another_order_have_the_same_runs_whose_names_end_with_the_device():
+    values = {"device": ["cpu", "meta"], "lr": [1, 2]}
+    for names in (values, reversed(values)):
+        outcome = start({name: values[name] for name in names}, once)
 
-    assert outcome.runs["attempts"].tolist() == [1] * 4
+    settings = ["lr=1-device=cpu", "lr=2-device=cpu", "lr=1-device=meta", "lr=2-device=meta"]
+    assert sorted(path.name for path in reading.run_folders(outcome.folder)) == [
+        f"{number:03}-{setting}" for number, setting in enumerate(settings, 1)
+    ]
+
+
+def test_a_grid_leaves_no_descriptor_open():
+    start({"lr": [1]}, once)
+    before = [*Path("/dev/fd").iterdir()]
+
+    start({"lr": [1, 2]}, once, experiment="other")
+
+    assert len([*Path("/dev/fd").iterdir()]) == len(before)
+
+
+def test_a_script_that_a_new_process_executes_again_is_refused():
+    names = {"__name__": "__mp_main__", "start": start, "once": once}
+
+    with pytest.raises(LifecycleError, match="__main__"):
+        exec("start({'lr': [1]}, once)", names)  # noqa: S102 - as multiprocessing does
 
 
 def once(run, manager):
     with manager.run(run):
         pass
+
+
+def test_a_run_that_changes_its_values_and_fails_after_its_end_is_the_same_run():
+    def failing(run, manager):
+        grows(run, manager)
+        raise ValueError
+
+    outcome = start({"layers": [[1]]}, failing)
+
+    assert statuses(outcome) == [("failed", 1)]
+    assert len(reading.run_folders(outcome.folder)) == 1
 
 
 def test_a_copy_of_a_run_is_that_run_and_a_run_changed_before_the_start_is_refused():
