@@ -24,7 +24,7 @@ import msgspec
 
 from runmanager.core import files, lock
 from runmanager.core.files import strict_json
-from runmanager.core.goal import Goal, check_x_axis, parse_goal
+from runmanager.core.goal import Goal, parse_goal
 from runmanager.core.outcome import LARGEST, LEADING, EpochRecord
 from runmanager.core.run import RunLike, id_of, params_of
 from runmanager.core.values import column, decode, encode, key_of, text
@@ -224,8 +224,6 @@ class Experiment:
                     value = tuple(parsed)
                 elif name == "notes":
                     value = {id_: note for id_, note in value.items() if isinstance(note, str)}
-                elif name == "x_axis":
-                    check_x_axis(value)
                 values[name] = value
         if values.get("goals", ())[:1] != (values.get("goal"),):
             values.pop("goals", None)

@@ -429,10 +429,18 @@ def test_a_decided_difference_has_the_digits_that_its_interval_allows():
     assert "norm=batch is better than norm=none by 0.10 (0.07 to 0.13), decided after 7 seeds" in sentence
 
 
-@pytest.mark.parametrize(("number", "words"), [(1, "undecided;"), (2, "undecided after 2 seeds;")])
-def test_equal_means_are_undecided_after_the_seeds_so_far(number, words):
+@pytest.mark.parametrize(
+    ("ahead", "number", "words"),
+    [
+        (0, 1, "undecided;"),
+        (0, 2, "undecided after 2 seeds;"),
+        (5, 1, "lr=0.1 leads lr=0.2, but one run each decides nothing;"),
+        (5, 2, "lr=0.1 leads lr=0.2, but 2 seeds do not decide it;"),
+    ],
+)
+def test_few_seeds_are_counted_where_they_decide_nothing(ahead, number, words):
     rows = [
-        {"lr": lr, "seed": seed, "f1": seed if lr == 0.1 else number - 1 - seed}
+        {"lr": lr, "seed": seed, "f1": seed + ahead if lr == 0.1 else number - 1 - seed}
         for lr in (0.1, 0.2)
         for seed in range(number)
     ]

@@ -117,7 +117,7 @@ CONTINUED = {
 }
 
 
-class Attributed(samplers.RandomSampler):
+class Attributed(samplers.RandomSampler):  # type: ignore[misc]
     """Notes of its trials what JSON does not have."""
 
     def before_trial(self, study, trial):
