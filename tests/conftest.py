@@ -38,8 +38,8 @@ for name in ("COLUMNS", "LINES"):  # with readline in it, pytest gives those of 
     os.environ.pop(name, None)
 
 
-# what imports lightning, transformers or much of torch, only where a test needs it
-collect_ignore_glob = ["*_study.py", "*zygote.py"]
+# what imports lightning or transformers, only where a test needs it
+collect_ignore_glob = ["*_study.py"]
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,11 +1,12 @@
 """A process that imports torch once and then executes programs, each in a forked process of its own.
 
-It reads an order from each line, and answers with the number of the process and with its exit code. The program
-is executed in its folder, as the main module; what it prints is in files beside it, which end with `.out` and
-`.err`, or in a terminal.
+It reads an order from each line: to begin a program, which it answers with the number of the process, or to
+wait for one, which it answers with its exit code. The program is executed in its folder, as the main module;
+what it prints is in files beside it, which end with `.out` and `.err`, in another file, or in a terminal.
 """
 
 import atexit
+import importlib
 import itertools
 import json
 import os
@@ -24,19 +25,27 @@ from typing import Any, Self
 LONGEST_S = 180
 IGNORED = (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning)  # by Python
 HOME = str(Path(__file__).parents[1])
-ENVIRONMENT = {
-    **os.environ, "PYTHONPATH": HOME,
-    "OMP_NUM_THREADS": "1",  # on a busy machine, idle threads take the others' time
-}  # fmt: skip
+ONE_THREAD = {"OMP_NUM_THREADS": "1"}
+"""On a busy machine, idle threads take the others' time."""
 
 
 class Warm:
-    """The process, as a test sees it."""
+    """The process, as a test sees it.
+
+    Args:
+        imports: Further modules that it imports.
+        uses_all_cores: Whether programs compute with as many threads as there are cores.
+    """
+
+    def __init__(self, *imports: str, uses_all_cores: bool = False) -> None:
+        self._command = [sys.executable, __file__, *imports]
+        self._environment = os.environ | {"PYTHONPATH": HOME} | ({} if uses_all_cores else ONE_THREAD)
+        self._latest = 0
 
     def __enter__(self) -> Self:
-        command, pipe = [sys.executable, __file__], subprocess.PIPE
+        pipe = subprocess.PIPE
         self._process = subprocess.Popen(
-            command, stdin=pipe, stdout=pipe, text=True, env=ENVIRONMENT, bufsize=1
+            self._command, stdin=pipe, stdout=pipe, text=True, env=self._environment, bufsize=1
         )
         return self
 
@@ -60,6 +69,7 @@ class Warm:
         program: Path,
         *arguments: str,
         terminal: int | None = None,
+        output: Path | None = None,
         environment: Mapping[str, str | None] | None = None,
         forks_lanes: bool = False,
     ) -> int:
@@ -69,18 +79,26 @@ class Warm:
             program: Its file.
             arguments: Its arguments.
             terminal: What the program sees of a pseudo-terminal; it can be closed here afterwards.
+            output: The file for all that it prints.
             environment: Variables to set or, if None, to remove.
             forks_lanes: Whether its lanes have torch already too.
         """
-        assert self._process.stdin
-        name = None if terminal is None else os.ttyname(terminal)
-        order = {"program": str(program), "arguments": arguments, "environment": dict(environment or {})}
-        self._process.stdin.write(f"{json.dumps({**order, 'terminal': name, 'forks_lanes': forks_lanes})}\n")
-        return self.wait()
+        order = {
+            "program": str(program), "arguments": arguments, "environment": dict(environment or {}),
+            "terminal": terminal and os.ttyname(terminal), "output": output and str(output),
+            "forks_lanes": forks_lanes,
+        }  # fmt: skip
+        self._latest = self._ask(order)
+        return self._latest
 
-    def wait(self) -> int:
-        """Wait until the program has ended; return its exit code."""
+    def wait(self, pid: int | None = None) -> int:
+        """Wait until a program has ended, the latest if none is given; return its exit code."""
+        return self._ask({"pid": self._latest if pid is None else pid})
+
+    def _ask(self, order: Mapping[str, Any]) -> int:
+        assert self._process.stdin
         assert self._process.stdout
+        self._process.stdin.write(f"{json.dumps(order)}\n")
         return int(self._process.stdout.readline())
 
 
@@ -94,26 +112,34 @@ def main() -> None:
 
     for name in runmanager.__all__:
         getattr(runmanager, name)
+    for name in sys.argv[1:]:
+        importlib.import_module(name)
     vars(os)["fsync"] = str  # leave out what only a power cut would show, as the other tests
     for line in sys.stdin:
         order = json.loads(line)
-        terminal = order.pop("terminal")
-        descriptors = files(Path(order["program"])) if terminal is None else [os.open(terminal, os.O_RDWR)] * 3
-        pid = os.fork()
-        if not pid:
-            execute(descriptors, **order)
-            return
-        for descriptor in set(descriptors):
-            os.close(descriptor)
-        print(pid, flush=True)  # noqa: T201
-        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        print(code, flush=True)  # noqa: T201
+        print(wait(**order) if "pid" in order else begin(**order), flush=True)  # noqa: T201
 
 
-def files(program: Path) -> list[int]:
+def wait(pid: int) -> int:
+    """Wait for a process; return its exit code."""
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def begin(program: str, terminal: str | None, output: str | None, **order: Any) -> int:
+    """Execute a program in a process that is forked; return its number."""
+    descriptors = [os.open(terminal, os.O_RDWR)] * 3 if terminal else files(Path(program), output)
+    pid = os.fork()
+    if not pid:
+        execute(descriptors, program, **order)
+    for descriptor in set(descriptors):
+        os.close(descriptor)
+    return pid
+
+
+def files(program: Path, output: str | None) -> list[int]:
     """Open what a program reads, nothing, and the files that it prints to."""
-    written = [program.with_suffix(suffix) for suffix in (".out", ".err")]
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+    written = [output] * 2 if output else [program.with_suffix(suffix) for suffix in (".out", ".err")]
     return [os.open(os.devnull, os.O_RDONLY), *(os.open(path, flags) for path in written)]
 
 

@@ -7,8 +7,6 @@ import os
 import random
 import re
 import signal
-import subprocess
-import sys
 import time
 import warnings
 import zipfile
@@ -16,16 +14,17 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import torch
 
 from runmanager import load_results, load_runs, load_steps
 from tests.border import reading
 from tests.chaos.work import EXPERIMENT
+from tests.warm import Warm
 
-HOME = Path(__file__).parents[2]
-THREADS = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+PROGRAM = Path(__file__).with_name("program.py")
+PATIENCE_S = 60.0
 MOST_LEFT_S = 45  # that what lanes are forked from outlives a dead parent: on a busy machine it imports torch
 COLD_EVERY = 4
 """Every fourth start of a grid in lanes imports torch, as users' do; others are killed in what follows."""
@@ -41,60 +40,48 @@ def show(*figures: object) -> None:
     print(*figures, sep="\n")  # noqa: T201
 
 
-class Zygote:
-    """Starts processes that have torch already, by a process of its own that forks them."""
+class Zygote(Warm):
+    """Starts experiments in processes that have torch already."""
 
     def __init__(self, *, uses_all_cores: bool = False) -> None:
+        super().__init__("optuna", "tests.chaos.work", "tests.border.disk", uses_all_cores=uses_all_cores)
         self._num_starts = 0
-        command = [sys.executable, "-m", "tests.chaos.zygote"]
-        environment = os.environ if uses_all_cores else {**os.environ, **THREADS}
-        self._process = subprocess.Popen(
-            command, cwd=HOME, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        self._read()
 
     def start(self, root: Path, params: dict[str, list[Any]], how: str = "inline", **job: Any) -> int:
         """Start or continue the experiment under `root` in a new process; return its number."""
         root.mkdir(exist_ok=True)
         output = job.pop("output", root.with_suffix(".txt"))
         self._num_starts += 1
-        job |= {"root": str(root), "how": how, "params": params, "output": str(output)}
-        return int(self._ask(job={**job, "is_warm": self._num_starts % COLD_EVERY > 0}))
+        order = json.dumps({**job, "root": str(root), "how": how, "params": params})
+        return self.begin(PROGRAM, order, output=output, forks_lanes=self._num_starts % COLD_EVERY > 0)
 
-    def wait(
+    def stop(
         self, pid: int, seconds: float = 60, number: int = signal.SIGKILL, *, is_of_group: bool = False
-    ) -> tuple[int, bool, float]:
+    ) -> tuple[int, bool]:
         """Wait for a process, for some seconds, then send it a signal, or its whole process group.
 
         Returns:
-            Its exit code or -signal, whether the signal was sent, and how long it took to end after it.
+            Its exit code or -signal, and whether the signal was sent.
         """
-        code, is_sent, took = self._ask(pid=pid, seconds=seconds, number=number, is_of_group=is_of_group)
-        return code, is_sent, took
+        is_late = not has_ended(pid, seconds)
+        if is_late:
+            # as a terminal does; but the process may not have made its group yet
+            (os.killpg if is_of_group and os.getpgid(pid) == pid else os.kill)(pid, number)
+        if not has_ended(pid, PATIENCE_S):
+            os.kill(pid, signal.SIGKILL)
+        return self.wait(pid), is_late
 
     def run(self, root: Path, params: dict[str, list[Any]], how: str = "inline", **job: Any) -> int:
         """Start or continue the experiment under `root`; return the exit code or -signal."""
-        return self.wait(self.start(root, params, how, **job))[0]
+        return self.stop(self.start(root, params, how, **job))[0]
 
-    def _ask(self, **order: Any) -> Any:
-        assert self._process.stdin
-        self._process.stdin.write(f"{json.dumps(order)}\n")
-        self._process.stdin.flush()
-        return self._read()
 
-    def _read(self) -> Any:
-        assert self._process.stdout
-        return json.loads(self._process.stdout.readline())
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        # the end of its input may not reach it: a process that a test has forked and left holds the pipe too
-        self._ask(end=True)
-        self._process.kill()
-        with self._process:
-            """Wait for it, and close its pipes."""
+def has_ended(pid: int, seconds: float) -> bool:
+    """Wait for some seconds until a process has ended; return whether."""
+    until = time.monotonic() + seconds
+    while is_alive(pid) and time.monotonic() < until:
+        time.sleep(0.001)
+    return not is_alive(pid)
 
 
 def _stat(pid: int | str) -> list[str]:
@@ -229,12 +216,8 @@ class Witness:
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
             found = [
-                *self._journals(),
-                *self._tables(),
-                *self._exports(),
-                *self._checkpoints(),
-                *self._status(),
-            ]
+                *self._journals(), *self._tables(), *self._exports(), *self._checkpoints(), *self._status(),
+            ]  # fmt: skip
         return [*found, *(f"warning: {warning.message}" for warning in warned)]
 
     def _journals(self) -> Iterator[str]:

@@ -42,7 +42,7 @@ def traced(zygote, root, call, what, at):
         assert tracer.stderr
         attached = tracer.stderr.readline()
         gate.touch()
-        code = zygote.wait(pid)[0]
+        code = zygote.stop(pid)[0]
     if "attached" not in attached:
         pytest.skip(f"strace does not work here: {attached}")
     text = log.read_text()

@@ -27,7 +27,7 @@ def outputs_of_losers(zygote: Zygote, pids: dict[int, Path]) -> dict[int, str]:
             text = output.read_text() if output.exists() else ""
             if pid not in ended and "ExperimentLockedError" in text:
                 ended[pid] = text
-                assert zygote.wait(pid)[0] == 2
+                assert zygote.wait(pid) == 2
         time.sleep(0.005)
     return ended
 
@@ -72,14 +72,14 @@ def test_one_of_eight_processes_runs_an_experiment_and_a_dead_one_is_succeeded(z
         release = root / "release"
         params = axes(lrs=[0.01], num_epochs=1, padding=4, wait_for=str(release))
         killed, first = race(zygote, root, params, f"{number}.first")
-        code, is_killed, _ = zygote.wait(killed, 0)
+        code, is_killed = zygote.stop(killed, 0)
         winner, second = race(zygote, root, params, f"{number}.second")
         holder = json.loads((root / EXPERIMENT / "holder.json").read_text())
         release.touch()
 
         assert (code, is_killed) == (-9, True)
         assert holder["pid"] == winner
-        assert zygote.wait(winner)[0] == 0
+        assert zygote.wait(winner) == 0
         for pid, losers in ((killed, first), (winner, second)):
             for text in losers.values():
                 named = told.match(text)

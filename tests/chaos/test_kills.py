@@ -103,7 +103,7 @@ class Stopper:
             pid = self._zygote.start(root, case.params, way, tensorboard="climber" not in case.params)
             while num_lines(root, case.kind) < aim and is_alive(pid):
                 time.sleep(0.002)
-            code, is_sent, _ = self._zygote.wait(pid, within, number, is_of_group=number != TERM)
+            code, is_sent = self._zygote.stop(pid, within, number, is_of_group=number != TERM)
             codes = CODES[number]
             self.hits[f"{how} {number}"] += is_sent and code in codes
             self.hits["in training"] += is_sent and num_lines(root, case.kind) > before
@@ -184,7 +184,7 @@ class Marksman:
             pid = self._zygote.start(root, MANY, "lanes", jobs=jobs, retries=retries, tensorboard=True)
             while left and self._trains_on(root, pid):
                 left -= self._is_hit(target, pid, lanes_of(root, pid))
-            code = self._zygote.wait(pid)[0]
+            code = self._zygote.stop(pid)[0]
             problems += [*outlived(pid), *witness.problems()]
         return [*problems, *([f"exit code {code}"] if code else [])]
 

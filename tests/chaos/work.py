@@ -215,7 +215,13 @@ def stopping_axes(lrs: list[float], num_epochs: int, patience: int) -> dict[str,
 
 
 def execute(
-    root: str, how: str, params: Mapping[str, Any], *, jobs: int, retries: int, tensorboard: bool
+    root: str,
+    how: str,
+    params: Mapping[str, Any],
+    *,
+    jobs: int = 2,
+    retries: int = 1000,
+    tensorboard: bool = False,
 ) -> int:
     """Start or continue the experiment, by an executor or a loop over a bare manager; return the exit code."""
     of_axis = {
