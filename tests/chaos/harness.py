@@ -4,8 +4,6 @@ import csv
 import hashlib
 import json
 import os
-import random
-import re
 import signal
 import time
 import warnings
@@ -28,11 +26,6 @@ PATIENCE_S = 60.0
 MOST_LEFT_S = 45  # that what lanes are forked from outlives a dead parent: on a busy machine it imports torch
 COLD_EVERY = 4
 """Every fourth start of a grid in lanes imports torch, as users' do; others are killed in what follows."""
-
-
-def seeded(seed: int) -> random.Random:
-    """Return what draws the same numbers every time."""
-    return random.Random(seed)  # noqa: S311
 
 
 def show(*figures: object) -> None:
@@ -72,7 +65,6 @@ class Zygote(Warm):
         return self.wait(pid), is_late
 
     def run(self, root: Path, params: dict[str, list[Any]], how: str = "inline", **job: Any) -> int:
-        """Start or continue the experiment under `root`; return the exit code or -signal."""
         return self.stop(self.start(root, params, how, **job))[0]
 
 
@@ -134,51 +126,27 @@ def lanes_of(root: Path, session: int) -> list[int]:
     return sorted(begun & members(session) - {session})
 
 
-def number_of(folder: str) -> int:
-    """Return the number of a run by its folder."""
-    match = re.match("[0-9]+", folder)
-    assert match
-    return int(match[0])
+def result(root: Path) -> dict[str, Any]:
+    """Read what a finished experiment left, bit by bit, without what differs between any two executions.
 
-
-@dataclass
-class Result:
-    """What a finished experiment left, without what differs between any two executions.
-
-    Attributes:
-        rows: Run, epoch and everything else but durations.
-        weights: File of a run -> name -> hash.
-        steps: Run, epoch, step and what was logged there.
-        ends: Of each run: its status, its number of epochs, why it stopped early, its best values.
+    Returns:
+        "rows" of epochs, "steps", how each run has "ended", and "weights": run -> name -> hash.
     """
-
-    rows: list[tuple[str, ...]]
-    weights: dict[str, dict[str, str]]
-    steps: list[tuple[str, ...]]
-    ends: list[tuple[str, ...]]
-
-
-def result(root: Path) -> Result:
-    """Read what a finished experiment left, bit by bit."""
     experiment = root / EXPERIMENT
     by_chance = ["epoch duration", "run duration", "wait_for", "jobs"]
     runs = load_runs(experiment)
-    names = [str(name) for name in runs if "duration" not in str(name)]
-    kept = [name for name in names if name.startswith(("best ", "kept "))]
-    kept += [name for name in ("run", "status", "epochs", "stopped early") if name in names]
-    tables = (
-        load_results(experiment).drop(columns=by_chance, errors="ignore"),
-        load_steps(experiment),
-        runs[kept],
-    )
-    rows, steps, ends = ([tuple(map(repr, row)) for row in t.itertuples(index=False)] for t in tables)
-    weights = {
-        f"{number_of(path.parent.name)}/{path.name}": {
-            name: _hash(value) for name, value in _load(path).items()
-        }
-        for path in sorted([*experiment.glob("*/weights.pt"), *experiment.glob("*/final.pt")])
+    kept = [name for name in map(str, runs) if name.startswith(("best ", "kept ")) and "duration" not in name]
+    tables = {
+        "rows": load_results(experiment).drop(columns=by_chance, errors="ignore"),
+        "steps": load_steps(experiment),
+        "ended": runs[[*kept, "run", "status", "epochs"]],
     }
-    return Result(rows, weights, steps, ends)
+    weights = {
+        path.parent.name: {name: _hash(value) for name, value in _load(path).items()}
+        for path in sorted(experiment.glob("*/weights.pt"))
+    }
+    rows = {name: [tuple(map(repr, row)) for row in t.itertuples(index=False)] for name, t in tables.items()}
+    return {**rows, "weights": weights}
 
 
 def _load(path: Path) -> Any:
@@ -193,20 +161,13 @@ def _hash(tensor: torch.Tensor) -> str:
 
 @dataclass
 class Witness:
-    """Remembers all that was committed in an experiment, and says what is wrong with it later.
-
-    Attributes:
-        experiment: Its folder.
-        statuses: How its runs may stand.
-        is_exact: Whether each attempt goes on after all that was committed.
-        committed: (run's folder, epoch) -> metrics, of every complete line ever seen.
-    """
+    """Remembers all that was committed in an experiment, and says what is wrong with it later."""
 
     experiment: Path
-    statuses: tuple[str, ...] = ("pending", "interrupted", "completed")
-    is_exact: bool = True
-    committed: dict[tuple[str, int], dict[str, float]] = field(default_factory=dict)
-    _lines: dict[Path, list[bytes]] = field(default_factory=dict)
+    statuses: tuple[str, ...] = ("pending", "interrupted", "completed")  # of its runs
+    is_exact: bool = True  # whether each attempt goes on after all that was committed
+    committed: dict[tuple[str, int], dict[str, float]] = field(default_factory=dict)  # by folder and epoch
+    _lines: dict[Path, list[bytes]] = field(default_factory=dict)  # every complete line ever seen
     _ended: dict[int, tuple[str, int]] = field(default_factory=dict)
 
     def problems(self) -> list[str]:
@@ -246,7 +207,7 @@ class Witness:
         if len(there) < len(rows):
             yield f"{len(rows) - len(there)} rows twice"
         for (folder, epoch), metrics in self.committed.items():
-            row = there.get((number_of(folder), epoch))
+            row = there.get((int(folder.partition("-")[0]), epoch))
             if row is None:
                 yield f"epoch {epoch} of {folder} is lost"
             elif metrics != {name: row[name] for name in metrics}:

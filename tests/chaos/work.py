@@ -1,10 +1,8 @@
 """What the processes of the chaos tests train: small, and random in every way that a run can be."""
 
-import importlib
 import random
 import time
-import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +29,6 @@ from runmanager import (
 )
 
 EXPERIMENT = "grid"
-FINAL = "final.pt"
-"""What a run that stops early writes after its last epoch: the weights and the optimizer's moments."""
 SAMPLES = torch.linspace(-1, 1, 64 * 8).reshape(64, 8).sin()
 LABELS = (SAMPLES.sum(dim=1) > 0).long()
 
@@ -58,7 +54,8 @@ def train(run: Any, manager: RunManager) -> None:
     generator = torch.Generator().manual_seed(2)
     loader = DataLoader(TensorDataset(SAMPLES, LABELS), batch_size=16, shuffle=True, generator=generator)
     optimizer = torch.optim.Adam(network.parameters(), lr=run.lr)
-    state = {"network": network, "optimizer": optimizer}
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.98)
+    state = {"network": network, "optimizer": optimizer, "scheduler": scheduler}
     with manager.run(run, network, loader):
         for _ in manager.epochs(run.num_epochs, checkpoint=state, keep="last"):
             for samples, labels in manager.batches():
@@ -70,34 +67,8 @@ def train(run: Any, manager: RunManager) -> None:
                 manager.track_loss(loss, samples)
                 manager.track_num_correct(preds, labels)
                 manager.log({"step_loss": loss, "step_sum": preds.sum()}, every=1 + (run.lr > 0.015))
+            scheduler.step()
             wait_for(run.wait_for)
-
-
-class Augmented(ImageTensors):
-    """Draws from the random states of the process that loads."""
-
-    def __getitem__(self, index: Any) -> Any:
-        """Return samples with noise, and their labels."""
-        samples, labels = super().__getitem__(index)
-        return samples + 0.1 * torch.randn(8) + 0.1 * random.random(), labels  # noqa: S311 - as users do
-
-
-def _stateful(**options: Any) -> Any:
-    module = importlib.import_module("torchdata.stateful_dataloader")
-    with warnings.catch_warnings():  # it calls what torch deprecates
-        warnings.simplefilter("ignore")
-        return module.StatefulDataLoader(DATA, 4, **options)
-
-
-DATA = TensorDataset(SAMPLES, LABELS)
-LOADERS: dict[str, Callable[[], Any]] = {  # of an even number of batches: an epoch saves no gradients
-    "shuffle": lambda: TensorLoader(ImageTensors(SAMPLES, LABELS), 4, seed=2),
-    "augmented": lambda: TensorLoader(Augmented(SAMPLES, LABELS), 4),
-    "in order": lambda: TensorLoader(ImageTensors(SAMPLES, LABELS), 4, shuffle=False),
-    "workers": lambda: TensorLoader(ImageTensors(SAMPLES, LABELS), 4, num_workers=2),
-    "stateful": lambda: _stateful(shuffle=True),
-    "stateful, generator": lambda: _stateful(shuffle=True, generator=torch.Generator().manual_seed(2)),
-}
 
 
 def train_inside(run: Any, manager: RunManager) -> None:
@@ -105,7 +76,7 @@ def train_inside(run: Any, manager: RunManager) -> None:
     torch.manual_seed(1)
     random.seed(1)
     network = Network(run.padding)
-    loader = LOADERS[run.data]()
+    loader = TensorLoader(ImageTensors(SAMPLES, LABELS), 4, seed=2)
     optimizer = torch.optim.Adam(network.parameters(), lr=run.lr)
     counts = {"batches": 0}
     state = {"network": network, "optimizer": optimizer, "counts": counts}
@@ -124,42 +95,6 @@ def train_inside(run: Any, manager: RunManager) -> None:
                 manager.log({"step_loss": loss}, every=2)
                 time.sleep(0.005)
             manager.evaluate([(SAMPLES, LABELS)], "validation")
-
-
-def train_until_worse(run: Any, manager: RunManager) -> None:
-    """Train a run until its validation loss has not become better for some epochs; write down how it ended."""
-    torch.manual_seed(1)
-    network = Network(run.padding)
-    generator = torch.Generator().manual_seed(2)
-    training = TensorDataset(SAMPLES[::2], LABELS[::2])
-    loader = DataLoader(training, batch_size=8, shuffle=True, generator=generator)
-    optimizer = torch.optim.Adam(network.parameters(), lr=run.lr)
-    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.98)
-    average = {"loss": 0.7}
-    state = {"network": network, "optimizer": optimizer, "scheduler": scheduler, "average": average}
-    options: dict[str, Any] = {"keep": "best:validation_loss", "patience": run.patience, "min_delta": 1e-4}
-    with manager.run(run, network, loader):
-        for _ in manager.epochs(run.num_epochs, checkpoint=state, **options):
-            for samples, labels in manager.batches():
-                preds = network(samples)
-                loss = functional.cross_entropy(preds, labels)
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
-                manager.track_loss(loss, samples)
-                manager.track_num_correct(preds, labels)
-                average["loss"] += 0.1 * (loss.item() - average["loss"])
-            scheduler.step()
-            manager.track(average_loss=average["loss"])
-            manager.evaluate([(SAMPLES[1::2], LABELS[1::2])], "validation")
-        weights = {f"weights.{name}": value for name, value in network.state_dict().items()}
-        moments = {
-            f"moments.{group}.{name}": value
-            for group, values in optimizer.state_dict()["state"].items()
-            for name, value in values.items()
-        }
-        assert manager.folder
-        torch.save(weights | moments, manager.folder / FINAL)
 
 
 def train_rival(run: Any, manager: RunManager) -> None:
@@ -200,18 +135,11 @@ def wait_for(path: str) -> None:
 
 
 def axes(lrs: list[float], num_epochs: int, padding: int, wait_for: str = "") -> dict[str, list[Any]]:
-    """Write down the grid of `train`."""
     return {"lr": lrs, "num_epochs": [num_epochs], "padding": [padding], "wait_for": [wait_for]}
 
 
-def inside_axes(lrs: list[float], every: int | str, data: str = "shuffle") -> dict[str, list[Any]]:
-    """Write down the grid of `train_inside`."""
-    return {"lr": lrs, "num_epochs": [2], "padding": [10], "every": [every], "data": [data]}
-
-
-def stopping_axes(lrs: list[float], num_epochs: int, patience: int) -> dict[str, list[Any]]:
-    """Write down the grid of `train_until_worse`."""
-    return {"lr": lrs, "num_epochs": [num_epochs], "padding": [10], "patience": [patience]}
+def inside_axes(lrs: list[float], every: int | str) -> dict[str, list[Any]]:
+    return {"lr": lrs, "num_epochs": [2], "padding": [10], "every": [every]}
 
 
 def execute(
@@ -225,7 +153,7 @@ def execute(
 ) -> int:
     """Start or continue the experiment, by an executor or a loop over a bare manager; return the exit code."""
     of_axis = {
-        "patience": train_until_worse, "rival": train_rival, "searched": train_searched, "every": train_inside,
+        "rival": train_rival, "searched": train_searched, "every": train_inside,
         "climber": train_climber,
     }  # fmt: skip
     function = next((function for axis, function in of_axis.items() if axis in params), train)
