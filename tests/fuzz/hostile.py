@@ -1,4 +1,4 @@
-# ruff: noqa: C901, E501, PLR0911, PLR0912 - tables of odd things
+# ruff: noqa: E501, PLR0911 - tables of odd things
 """Files as somebody makes them who knows the formats and their checksums, and means no good."""
 
 import copy
@@ -40,7 +40,6 @@ TEXTS = [*NAMES, "inf", "-inf", "1e999", "completed", "failed", "running", "stal
 
 
 def nested(depth: int, kind: str) -> Any:
-    """Nest lists, objects or encoded values."""
     value: Any = 1
     for _ in range(depth):
         value = {"list": [value], "object": {"a": value}, "tuple": {"$tuple": [value]}}.get(
@@ -50,7 +49,6 @@ def nested(depth: int, kind: str) -> Any:
 
 
 def odd_value(dice: random.Random) -> Any:
-    """Return any JSON value."""
     kind = dice.randrange(12)
     if kind < 4:
         return dice.choice(NUMBERS)
@@ -155,7 +153,6 @@ def entry(described: Any, dice: random.Random) -> Any:
 
 
 def entry_checksum(described: dict[str, Any]) -> str:
-    """Return the checksum of a description of a run."""
     document = json.dumps([described["id"], described["params"]], sort_keys=True)
     return f"{zlib.crc32(document.encode()):08x}"
 
@@ -205,45 +202,39 @@ def _event(body: bytes, dice: random.Random) -> bytes:
     if kind == 2:
         status = dice.choice([SessionLog.START, SessionLog.STOP, SessionLog.CHECKPOINT])
         return bytes(Event(step=step, session_log=SessionLog(status=status)).SerializeToString())
-    tag = dice.choice(
-        [name for name in NAMES if name != "\ud800"] + ["loss/train", "accuracy/test", "hparams/epoch"]
-    )
-    value = Summary.Value(tag=dice.choice([tag, "_hparams_/session_start_info", "_hparams_/session_end_info"]))
+    names = [name for name in NAMES if name != "\ud800"]
+    value = Summary.Value(tag=dice.choice([*names, "loss/train", "accuracy/test", "hparams/epoch"]))
     if kind == 3:
-        value.tag = tag
         value.simple_value = dice.choice([0.0, float("nan"), float("inf"), 1e38])
     elif kind == 4:
-        value.tag = tag
         value.metadata.plugin_data.plugin_name = dice.choice(["scalars", "hparams", "text", "\x1b"])
         value.tensor.dtype = dice.randrange(25)
         for _ in range(dice.randrange(3)):
             value.tensor.tensor_shape.dim.add().size = dice.choice([0, 1, 2, -1, 10**5, 10**10, 2**62])
-        if dice.random() < 0.5:
-            value.tensor.float_val.append(1.0)
-        if dice.random() < 0.5:
-            value.tensor.tensor_content = dice.randbytes(dice.choice([0, 1, 4, 8]))
+        value.tensor.float_val.extend([1.0] * dice.randrange(2))
+        value.tensor.tensor_content = dice.randbytes(dice.choice([0, 1, 4, 8]))
         value.tensor.string_val.append(b"text")
     else:
+        value.tag = dice.choice([value.tag, "_hparams_/session_start_info", "_hparams_/session_end_info"])
         value.metadata.plugin_data.plugin_name = "hparams"
-        data = HParamsPluginData(version=dice.choice([0, 0, 1, 7]))
-        info = data.session_start_info
-        info.group_name = dice.choice(["", "a/b", "\x1b"])
-        info.start_time_secs = dice.choice([0.0, -1e300, float("nan")])
-        for name in dice.sample([name for name in NAMES if name != "\ud800"], 3):
-            hparam = info.hparams[name]
-            which = dice.randrange(5)
-            if which == 0:
-                hparam.number_value = dice.choice([1.0, 1e308, float("nan"), float("inf")])
-            elif which == 1:
-                hparam.string_value = ESCAPES
-            elif which == 2:
-                hparam.bool_value = True
-            elif which == 3:
-                hparam.list_value.values.add().number_value = 1.0
-        value.metadata.plugin_data.content = (
-            data.SerializeToString() if dice.random() < 0.8 else dice.randbytes(9)
-        )
+        content = _session(names, dice) if dice.random() < 0.8 else dice.randbytes(9)
+        value.metadata.plugin_data.content = content
     return bytes(Event(step=step, summary=Summary(value=[value])).SerializeToString())
+
+
+def _session(names: list[str], dice: random.Random) -> bytes:
+    data = HParamsPluginData(version=dice.choice([0, 0, 1, 7]))
+    info = data.session_start_info
+    info.group_name = dice.choice(["", "a/b", "\x1b"])
+    info.start_time_secs = dice.choice([0.0, -1e300, float("nan")])
+    for name in dice.sample(names, 3):
+        kind: Any = dice.choice([1.0, 1e308, float("nan"), float("inf"), ESCAPES, True, None, []])
+        if kind == []:
+            info.hparams[name].list_value.values.add().number_value = 1.0
+        elif kind is not None:
+            field = {bool: "bool_value", str: "string_value", float: "number_value"}[type(kind)]
+            setattr(info.hparams[name], field, kind)
+    return bytes(data.SerializeToString())
 
 
 def link(path: Path, dice: random.Random) -> None:

@@ -1,4 +1,4 @@
-"""Every reader, on roots in which somebody has put hostile files with valid checksums."""
+"""Readers and searches on roots in which somebody has put hostile files with valid checksums."""
 
 import contextlib
 import io
@@ -17,8 +17,10 @@ import pytest
 
 from runmanager import (
     InvalidArgumentError,
+    OptunaSearch,
     RunManager,
     RunsWarning,
+    Uniform,
     best,
     compare,
     effects,
@@ -27,17 +29,18 @@ from runmanager import (
     load_runs,
     load_steps,
     load_table,
+    run_grid,
     show,
     verdict,
     write_report,
 )
 from tests.border.screens import command
 from tests.fuzz import hostile
-from tests.nightly import of_night_but
+from tests.nightly import of_night, of_night_but
 
 GOOD = "good"
 MIXED = "mixed"
-METRICS = ["loss", "accuracy", "test_accuracy", "epoch duration", "run duration"]
+METRICS = ["loss", "accuracy", "test_accuracy", "epoch duration", "run duration", "step", "step_loss", "step_n"]
 NUM_GOOD, NUM_TEMPLATES = 3, 2
 FILES = {  # in a run's folder, and how often each is chosen
     "journal": 5, "steps": 4, "run.json": 5, "events": 5, "error.log": 1, "link": 2, "folder": 1,
@@ -94,24 +97,13 @@ def rows_of(table: Any) -> dict[str, list[str]]:
     return rows
 
 
-def steps_of(table: Any) -> dict[str, list[str]]:
-    """Return the steps of the good runs, as text: experiment and run -> step by step."""
-    rows: dict[str, list[str]] = {}
-    for row in table.to_dict(orient="records"):
-        if row["experiment"] in (GOOD, MIXED) and row["run"] <= NUM_GOOD:
-            numbers = [str(row[name]) for name in ("epoch", "step", "step_loss", "step_n")]
-            rows.setdefault(f"{row['experiment']} {row['run']}", []).append(str(numbers))
-    return rows
-
-
 def check_rows(rows: dict[str, list[str]], wanted: dict[str, list[str]]) -> None:
-    """Make sure that the rows of the good runs are as they were."""
     differing = {name: (rows.get(name), wanted[name]) for name in wanted if rows.get(name) != wanted[name]}
     assert not differing, differing
 
 
-def make_batch(template: Path, root: Path, seed: int, size: int) -> int:
-    """Copy the template, and add runs with a hostile file each; return how many files are hostile."""
+def make_batch(template: Path, root: Path, seed: int, size: int) -> None:
+    """Copy the template, and add runs with a hostile file each: so many files are hostile."""
     dice = random.Random(seed)  # noqa: S311 - reproducible damage
     shutil.copytree(template, root)
     models = sorted((template / MIXED).glob("[0-9]*"))[NUM_GOOD:]
@@ -130,11 +122,9 @@ def make_batch(template: Path, root: Path, seed: int, size: int) -> int:
         (folder / "run.json").write_text(json.dumps(document))
         damage(folder, document, dice)
     damage_experiments(root, template, num_bad, dice)
-    return size
 
 
 def damage(folder: Path, document: dict[str, Any], dice: random.Random) -> None:
-    """Make one file of a run hostile."""
     journal, events = folder / "attempt-1.jsonl", next(folder.glob("events*"))
     match dice.choices(list(FILES), list(FILES.values()))[0]:
         case "journal":
@@ -216,7 +206,7 @@ def check_readers(root: Path, template: Path, expected: tuple[Any, Any, Any], di
         (quietly(load_runs, several), runs), (quietly(from_tensorboard, root), events),
     ):  # fmt: skip
         check_rows(rows_of(table), rows)
-    check_rows(steps_of(quietly(load_steps, root)), steps_of(load_steps(template)))
+    check_rows(rows_of(quietly(load_steps, root)), rows_of(load_steps(template)))
     of_mixed = [folder for folder in sorted((root / MIXED).glob("[0-9]*")) if folder.is_dir()]
     check_tables(loaded, dice)
     for folders in ([template / GOOD, *several], dice.sample(of_mixed, 8)):
@@ -244,11 +234,8 @@ def check_tables(loaded: Any, dice: random.Random, num_options: int = 2) -> None
     """Look at a table in every way; what a hostile goal leaves without an answer is refused in a sentence."""
     axes = [name for name in ("experiment", "device", "seed") if name in loaded]
     each: list[dict[str, Any]] = [
-        {},
-        {"goal": "loss"},
-        {"goal": "loss", "repeats": "seed"},
-        {"goal": "loss", "repeats": ()},
-    ]
+        {}, {"goal": "loss"}, {"goal": "loss", "repeats": "seed"}, {"goal": "loss", "repeats": ()},
+    ]  # fmt: skip
     for options in dice.sample(each, num_options):
         with contextlib.nullcontext() if options else contextlib.suppress(InvalidArgumentError):
             for view in (loaded, loaded.head(1)):
@@ -268,7 +255,6 @@ def check_view(view: Any) -> None:
 
 
 def check_commands(root: Path, results: Any, runs: Any, dice: random.Random) -> None:
-    """Call every command that reads."""
     numbers = {(run["experiment"], run["run"]) for run in json.loads(run_command("list", root, "--json"))}
     assert {(name, number) for name in (GOOD, MIXED) for number in range(1, NUM_GOOD + 1)} <= numbers
     for folder in (root, root / MIXED):
@@ -313,11 +299,61 @@ def test_no_reader_fails_or_loses_a_row_of_another_run(template, expected, tmp_p
     root, limit = tmp_path / f"root{seed}", sys.getrecursionlimit()
     try:
         sys.setrecursionlimit(20_000)  # values are nested deep
-        number = make_batch(template, root, seed, BATCH)
+        make_batch(template, root, seed, BATCH)
         sys.setrecursionlimit(limit)
         with contextlib.redirect_stdout(io.StringIO()), limited_memory():
             check_readers(root, template, expected, random.Random(seed))  # noqa: S311 - reproducible
     finally:
         sys.setrecursionlimit(limit)
 
-    assert number == BATCH
+
+# Searches that go on from trials that somebody has changed
+
+NUM_BEFORE, NUM_AFTER = 4, 6
+
+
+def train_searched(run, manager):
+    with manager.run(run):
+        for _ in manager.epochs(1):
+            manager.track(reward=run.hostile_lr * run.hostile_w, n=1)
+
+
+def search(root, number):
+    return run_grid(
+        {"hostile_lr": Uniform(0, 1), "hostile_w": [1, 2]}, train_searched, experiment="e", root=root,
+        search=OptunaSearch(n=number, seed=0), goal="max:reward", tensorboard=False, display=False,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory):
+    """An experiment with the runs that a search has made."""
+    root = tmp_path_factory.mktemp("template")
+    search(root, NUM_BEFORE)
+    for path in sorted((root / "e").glob("*/run.json"))[::2]:
+        content = json.loads(path.read_bytes())
+        content["trials"][0]["attributes"] = {"generation": 1, "cma:optimizer:0": "80", "space": {"x": [1, 2]}}
+        path.write_text(json.dumps(content))
+    return root
+
+
+@pytest.mark.slow
+def test_changed_trials_cost_no_run_and_stop_no_search(searched, tmp_path):
+    for seed in range(of_night(100, by_day=2)):
+        root = tmp_path / str(seed)
+        shutil.copytree(searched, root)
+        dice = random.Random(seed)  # noqa: S311 - reproducible damage
+        for path in (root / "e").glob("*/run.json"):
+            content = json.loads(path.read_bytes())
+            of_search = {"trials": content.pop("trials")} if "trials" in content else {}
+            with contextlib.suppress(RecursionError):  # this test's own
+                path.write_text(json.dumps(content | hostile.change(of_search, dice)))
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RunsWarning)
+            runs = search(root, NUM_AFTER).runs
+
+        assert runs["status"].eq("completed").all(), seed
+        assert runs["run"].tolist() == list(range(1, len(runs) + 1)), seed
+        assert len(runs) >= NUM_AFTER, seed
+        shutil.rmtree(root)
