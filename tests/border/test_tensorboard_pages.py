@@ -19,7 +19,6 @@ SIDEBAR = 300  # pixels
 
 
 def link_to(root, experiment=None):
-    """Start TensorBoard; return the link to its page."""
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         open_tensorboard(root, experiment)
     return printed.getvalue().removeprefix("TensorBoard: ").strip()
