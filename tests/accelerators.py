@@ -60,24 +60,17 @@ class Machine:
     kind: str = "cuda"
     memory: int = 8 * _GIB
 
-    @property
-    def devices(self) -> list[str]:
-        """The names that the package should find."""
-        return ["cpu", *(self.kind if self.kind == "mps" else f"{self.kind}:{i}" for i in range(self.count))]
-
     def set(self, index: int, state: str) -> None:
         """Let a device be well, full or hanging, or fail with an error, in all processes."""
         (self.folder / f"{index}.state").write_text(state)
 
     def state(self, index: int) -> str:
-        """Return the state of a device."""
         try:
             return (self.folder / f"{index}.state").read_text() or WELL
         except FileNotFoundError:
             return WELL
 
     def starts(self, index: int) -> int:
-        """Count the processes that have used a device."""
         return len(list(self.folder.glob(f"{index}.start.*")))
 
     def on(self, work: Any) -> "OnMachine":
@@ -208,12 +201,6 @@ class _Here:
         machine, kind = self.machine, self.machine.kind
         module = getattr(torch, kind)
 
-        def synchronize(device: Any = None) -> None:
-            self.use(device)
-
-        def empty_cache() -> None:
-            self.freed.append(self.use())
-
         def set_device(device: Any) -> None:
             self.current = self.index(device)
 
@@ -258,7 +245,7 @@ class _Here:
             self.memory = int(fraction * machine.memory)
 
         both = {"is_available": lambda: device_count() > 0, "device_count": device_count,
-                "synchronize": synchronize, "empty_cache": empty_cache}  # fmt: skip
+                "synchronize": self.use, "empty_cache": lambda: self.freed.append(self.use())}  # fmt: skip
         of_accelerator = {
             **both, "current_accelerator": lambda **_: torch.device(kind),
             "set_device_index": set_device, "current_device_index": lambda: self.current,
@@ -431,7 +418,8 @@ def _compute(func: Any, args: Any, kwargs: Any) -> Any:
             kwargs[s.name] for s in func._schema.arguments if s.kwarg_only and s.name in kwargs and s.is_out
         ]
         return written[0] if isinstance(result, torch.Tensor) else result
-    _refuse_double(result, target)
+    if target.type == "mps" and any(made.dtype in _NOT_ON_MPS for made in _tensors(result)):
+        raise TypeError(NO_DOUBLE)
     if not [s for s in func._schema.arguments if s.alias_info]:
         for made in _tensors(result):
             here.allocate(target, made)
@@ -449,11 +437,6 @@ def _pinned(tensor: torch.Tensor, _: Any = None) -> torch.Tensor:
     pinned = tensor.clone()
     pinned.is_pinned_ = True  # type: ignore[attr-defined]
     return pinned
-
-
-def _refuse_double(result: Any, target: torch.device) -> None:
-    if target.type == "mps" and any(made.dtype in _NOT_ON_MPS for made in _tensors(result)):
-        raise TypeError(NO_DOUBLE)
 
 
 def _is_number(value: Any) -> bool:

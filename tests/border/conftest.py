@@ -21,6 +21,15 @@ def manager(tmp_path):
     return manager_in(tmp_path)
 
 
+@pytest.fixture
+def machine(tmp_path):
+    """A machine with two pretended accelerators."""
+    from tests.accelerators import Machine
+
+    (tmp_path / "devices").mkdir()
+    return Machine(tmp_path / "devices")
+
+
 @pytest.fixture(scope="module")
 def local_ray():
     """Connect this process to a Ray of its own, as a user does."""

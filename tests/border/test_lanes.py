@@ -1,24 +1,27 @@
 """The executor "lanes": worker processes of this machine, and what they share with this process."""
 
+import contextlib
+import multiprocessing
 import os
 import signal
 import sys
 import textwrap
 import time
 from collections import deque
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import nn
 
-from runmanager import EpochRecord, LanesExecutor, Outcome, RunBuilder, Status, load_runs, run_grid
+from runmanager import EpochRecord, GridError, LanesExecutor, Outcome, RunBuilder, Status, run_grid
+from tests import accelerators
+from tests.accelerators import DEAD, FULL, HANGS, NO_HANDLE, WELL, installed
 from tests.border.test_executors import Watcher
 from tests.locations import line_with
-from tests.nightly import of_night
+from tests.nightly import of_night_but
 
-HOME = Path(__file__).parents[2]
 FAULTS = ("memory", "segfault", "exit", "hang", "raise", "nan", "nowhere")
 LANES: dict[str, Any] = {"executor": "lanes", "display": False, "tensorboard": False}
 COMPLETED = Outcome(Status.COMPLETED, "", 1)
@@ -67,9 +70,9 @@ def meet(fault):
 
 @pytest.mark.slow
 def test_faults_of_seven_kinds_harm_only_their_own_runs_and_are_named(tmp_path):
-    faults = [*FAULTS, *[""] * 13]
+    faults = [*FAULTS, *[""] * 5]
     devices = ["cuda:99" if fault == "nowhere" else "cpu" for fault in faults]
-    grid = {("number", "fault", "device"): list(zip(range(20), faults, devices, strict=True))}
+    grid = {("number", "fault", "device"): list(zip(range(12), faults, devices, strict=True))}
 
     outcome = run_grid(grid, train, experiment="exp", root=tmp_path, jobs=3, timeout=5, **LANES)
 
@@ -86,7 +89,7 @@ def test_faults_of_seven_kinds_harm_only_their_own_runs_and_are_named(tmp_path):
     logs = [path.read_text() for path in tmp_path.glob("exp/*/error.log")]
     for words in ("no progress for", "segmentation fault"):
         assert any(words in log and "in meet" in log for log in logs)  # the stacks of its threads
-    assert outcome.runs["status"].tolist()[7:] == ["completed"] * 13
+    assert outcome.runs["status"].tolist()[7:] == ["completed"] * 5
     assert outcome.exit_code == 1
 
 
@@ -243,95 +246,20 @@ def test_the_cause_of_an_abort_is_read_from_what_cpp_printed(tmp_path):
 # Threads
 
 
-class Wave(nn.Module):
-    """One weight, whose gradient is a sum over many samples: its last bits depend on the threads."""
-
-    def __init__(self):
-        super().__init__()
-        self.weight = nn.Parameter(torch.tensor(0.5))
-
-    def forward(self, samples):
-        return (self.weight * samples).sin()
-
-
-def step(network, lr):
-    optimizer = torch.optim.SGD(network.parameters(), lr=lr)
-    loss = network(torch.linspace(-3, 7, 300_000)).square().mean()
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-    return loss
-
-
-def train_wave(run, manager):
-    """Train five epochs; the first run is killed in the third, once, if there is a marker."""
-    network = Wave()
-    with manager.run(run, network):
-        for epoch in manager.epochs(5, checkpoint={"network": network}, keep="last"):
-            if run.marker and run.lr == 1 and epoch == 3 and not Path(run.marker).exists():
-                Path(run.marker).touch()
-                os.kill(os.getpid(), signal.SIGKILL)
-            manager.track_loss(step(network, run.lr), 1)
-
-
-def waves(root, experiment, lrs=(1, 2, 3), marker="", **options):
-    grid = {"lr": list(lrs), "marker": [marker]}
-    return run_grid(grid, train_wave, experiment=experiment, root=root, **{**LANES, "jobs": 2, **options})
-
-
-def numbers(outcome):
-    """Return what must be equal to the bit: the losses, and the weights that were kept."""
-    files = sorted(outcome.folder.absolute().glob("*/weights.pt"))
-    weights = [torch.load(path, weights_only=True)["weight"].item() for path in files]
-    return outcome.results["loss"].tolist(), weights, outcome.runs["threads"].tolist()
-
-
-@pytest.fixture
-def _threads_matter(usual_threads):
-    before = torch.get_num_threads()
-    if before == 1:
-        pytest.skip("all lanes have one thread on one core")
-    weights = []
-    for threads in (before, before // 2):
-        torch.set_num_threads(threads)
-        network = Wave()
-        for _ in range(5):
-            step(network, 1)
-        weights.append(network.weight.item())
-    torch.set_num_threads(before)
-    assert weights[0] != weights[1]
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("_threads_matter")
-def test_runs_are_the_same_to_the_bit_when_they_go_on_or_begin_in_fewer_lanes(tmp_path):
-    undisturbed = waves(tmp_path, "undisturbed")
-    waves(tmp_path, "grown", lrs=(1, 2))
-    grown = waves(tmp_path, "grown")
-    ways: list[dict[str, Any]] = [{"jobs": 1, "executor": "inline"}, {"jobs": 1}]
-    for number, how in enumerate(ways[: of_night(2, by_day=1)]):
-        marker = str(tmp_path / f"marker{number}")
-        killed = waves(tmp_path, f"killed{number}", marker=marker)
-        continued = waves(tmp_path, f"killed{number}", marker=marker, **how)
-
-        assert killed.runs["status"].tolist() == ["killed", "completed", "completed"]
-        assert continued.runs["attempts"].tolist() == [2, 1, 1]
-        assert numbers(continued) == numbers(undisturbed)
-        assert not continued.runs["mixed"].any()
-    assert numbers(grown) == numbers(undisturbed)
+def train_once(run, manager):
+    with manager.run(run):
+        for _ in manager.epochs(1):
+            manager.track_loss(run.lr, 1)
 
 
 @pytest.mark.slow(everywhere=True)
 @pytest.mark.usefixtures("usual_threads")
-def test_lanes_share_the_cores():
-    def work(_run, _report):
-        return Outcome(Status.COMPLETED, str(torch.get_num_threads()))
+def test_lanes_share_the_cores_and_so_does_a_run_that_is_executed_alone_later(tmp_path):
+    """So the sums of a grid are the same however it goes on: test_loops.py, tests/chaos."""
+    for lrs in ([1, 2], [1, 2, 3]):
+        runs = run_grid({"lr": lrs}, train_once, experiment="exp", root=tmp_path, jobs=2, **LANES).runs
 
-    (alone,) = execute(work, jobs=1)
-    shared = execute(work, 4, jobs=4)
-
-    assert int(alone.error) == torch.get_num_threads()
-    assert {int(outcome.error) for outcome in shared} == {max(1, torch.get_num_threads() // 4)}
+    assert runs["threads"].tolist() == [max(1, torch.get_num_threads() // 2)] * 3
 
 
 # Programs
@@ -424,22 +352,17 @@ WITH_A_LOADER = """
 """
 
 
+# the default, that from Python 3.14 on, of Linux, and that of the other systems
+WAYS = [
+    ("", "lanes"), ("forkserver", "lanes"), ("forkserver", "inline"), ("forkserver", "ray"),
+    ("spawn", "lanes"),
+]  # fmt: skip
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("method", "executor"),
-    # the default, that from Python 3.14 on, of Linux, and that of the other systems
-    [
-        ("", "lanes"),
-        ("forkserver", "lanes"),
-        pytest.param("forkserver", "inline", marks=pytest.mark.nightly),
-        pytest.param("forkserver", "ray", marks=pytest.mark.nightly),
-        pytest.param("spawn", "lanes", marks=pytest.mark.nightly),
-    ],
-)
-def test_the_workers_of_a_loader_get_a_data_set_of_the_script_however_they_begin(
-    warm, tmp_path, method, executor
-):
-    printed = run_script(warm, tmp_path, WITH_A_LOADER, method, executor, forks_lanes=not method)
+@pytest.mark.parametrize("way", of_night_but(WAYS, WAYS[:2]), ids=" ".join)
+def test_the_workers_of_a_loader_get_a_data_set_of_the_script_however_they_begin(warm, tmp_path, way):
+    printed = run_script(warm, tmp_path, WITH_A_LOADER, *way, forks_lanes=not way[0])
 
     assert printed == "[['completed', 3.0, '']]"
 
@@ -530,27 +453,288 @@ def test_a_lane_dies_with_its_parent_and_so_do_new_processes_of_its_loaders(warm
         time.sleep(0.01)
 
 
-CELL = """
-from runmanager import run_grid
-SCALE = 3
+# Accelerators that fill, die, hang and come back (docs/devices-and-outcomes.md)
 
-def train(run, manager):
-    with manager.run(run):
-        for _ in manager.epochs(1):
-            manager.track_loss(SCALE * run.lr, 1)
 
-outcome = run_grid({{"lr": [1, 2]}}, train, experiment="exp", root={root!r}, jobs=2)
-assert outcome.results["loss"].tolist() == [3.0, 6.0], outcome.runs
-"""
+@pytest.fixture
+def quick(monkeypatch):
+    """Let the clock run many times as fast, as the pauses between probes of a device take minutes."""
+    begun, monotonic = time.monotonic(), time.monotonic
+    monkeypatch.setattr(time, "monotonic", lambda: begun + 20 * (monotonic() - begun))
+
+
+class Said(Watcher):
+    """Notes lanes, devices and lines, and does something at each line, or at each start of a run."""
+
+    def __init__(self, at_line=list, at_start=list):
+        super().__init__()
+        self.at_line, self.at_start = at_line, at_start
+
+    def run_started(self, run, lane, device):
+        self.seen.append((run, lane, device))
+        self.at_start()
+
+    def say(self, line):
+        super().say(line)
+        self.at_line()
+
+    @property
+    def lines(self):
+        return [event[0] for event in self.seen if len(event) == 1]
+
+
+def execute_on(machine, devices, work, watch=None, **options):
+    """Execute a run per device; return the outcome of each, in their order."""
+    runs = deque(RunBuilder.get_runs({("number", "device"): list(enumerate(devices))}))
+    with installed(machine):
+        outcomes = list(LanesExecutor(**options).execute(runs, machine.on(work), watch or Said()))
+    return [outcome for _, outcome in sorted(outcomes, key=lambda pair: pair[0].number)]
+
+
+def statuses(outcomes):
+    return [str(outcome.status) for outcome in outcomes]
+
+
+def named(run, _report):
+    """Compute something; say in which process, and where."""
+    torch.ones(3, device=run.device).sum().item()
+    return Outcome(Status.COMPLETED, multiprocessing.current_process().name, os.getpid())
+
+
+def slowly_named(run, report):
+    time.sleep(0.1)
+    return named(run, report)
 
 
 @pytest.mark.slow
-def test_a_function_of_a_notebook_cell_runs_in_lanes(tmp_path):
-    import nbclient
-    import nbformat
+def test_lanes_stay_warm_when_devices_alternate_and_their_runs_say_so(machine):
+    watch = Said()
 
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(CELL.format(root=str(tmp_path)))])
+    outcomes = execute_on(machine, ["cuda:0", "cpu"] * 4, named, watch)
 
-    nbclient.NotebookClient(notebook, timeout=180, resources={"metadata": {"path": HOME}}).execute()
+    assert statuses(outcomes) == ["completed"] * 8
+    assert len({outcome.epochs for outcome in outcomes}) == 2
+    assert {event[1] for event in watch.seen if len(event) == 3} == {0}  # one lane, whatever the device
 
-    assert load_runs(tmp_path)["status"].tolist() == ["completed", "completed"]
+
+@pytest.mark.slow
+def test_cuda_is_any_device_and_a_number_means_that_one(machine):
+    outcomes = execute_on(machine, [*["cuda"] * 6, "cuda:1", "cpu"], slowly_named, jobs=3)
+
+    devices = [outcome.error.rpartition(": ")[2] for outcome in outcomes]
+    assert set(devices[:6]) == {"cuda:0", "cuda:1"}
+    assert devices[6:] == ["cuda:1", "cpu"]
+
+
+def wait_until(is_so):
+    until = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def filling(run, report):
+    """Take all memory of the device until two other processes have tried to begin on it."""
+    assert accelerators._here
+    machine = accelerators._here.machine
+    began_before = machine.folder / "began before the memory was taken"
+    given_back = machine.folder / "memory was given back"
+    if run.number:
+        began_before.touch()
+        wait_until(given_back.exists)
+        return named(run, report)
+    free, _ = torch.accelerator.get_memory_info()
+    held = torch.empty(free, dtype=torch.uint8, device=run.device)
+    wait_until(lambda: machine.starts(0) >= 3 or began_before.exists())  # one of them has been refused
+    del held
+    given_back.touch()
+    return named(run, report)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("quick")
+def test_runs_wait_while_one_of_ours_fills_their_device(machine):
+    outcomes = execute_on(machine, ["cuda:0"] * 3, filling, jobs=2, runs_per_device=2)
+
+    assert statuses(outcomes) == ["completed"] * 3
+    assert {outcome.error.rpartition(" ")[2] for outcome in outcomes} == {"cuda:0"}
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize(
+    ("state", "at", "said"),
+    [
+        (FULL, "at_line", ["! cuda:0 is full (CUDA out of memory. Tried to allocate"]),
+        (NO_HANDLE, "at_line", [f"! cuda:0 is full ({NO_HANDLE}"]),
+        (DEAD, "at_start", []),  # between the first probe and the second
+    ],
+    ids=["no memory", "no handle", "dead"],
+)
+def test_runs_wait_for_a_device_that_others_fill_for_a_while_or_that_comes_back(machine, state, at, said):
+    machine.set(0, state)
+    watch = Said(**{at: partial(machine.set, 0, WELL)})
+
+    outcomes = execute_on(machine, ["cuda:0", "cpu", "cuda:0"], named, watch, jobs=2)
+
+    assert statuses(outcomes) == ["completed"] * 3
+    assert [line[: len(start)] for line, start in zip(watch.lines, said, strict=True)] == said
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize(
+    ("state", "num_probes", "why"),
+    [
+        (FULL, 8, "cuda:1 is full (CUDA out of memory. Tried to allocate"),
+        (DEAD, 2, "cuda:1 stopped answering (CUDA error: unspecified launch failure)"),
+    ],
+    ids=["full", "dead"],
+)
+def test_a_device_that_stays_as_it_is_loses_its_runs_after_some_probes(machine, state, num_probes, why):
+    machine.set(1, state)
+    watch = Said()
+
+    outcomes = execute_on(machine, ["cuda:1", "cuda", "cuda:1"], named, watch)
+
+    assert statuses(outcomes) == ["unavailable", "completed", "unavailable"]
+    assert outcomes[0].error.startswith(why)
+    assert machine.starts(1) == num_probes
+    assert [line for line in watch.lines if line.startswith(f"! {why}") and "no further run" in line]
+
+
+class Jumping(Said):
+    """Lets the clock jump each time that a process has begun to hang on the second device."""
+
+    def __init__(self, machine, monkeypatch):
+        super().__init__()
+        self.machine, self.num_jumps, self.seen_at = machine, 0, 0.0
+        self.monotonic = time.monotonic
+        monkeypatch.setattr(time, "monotonic", lambda: self.monotonic() + 130 * self.num_jumps)
+
+    def run_progressed(self, run, news):
+        if self.machine.starts(1) == self.num_jumps:
+            self.seen_at = self.monotonic()
+        elif self.monotonic() > self.seen_at + 1:  # its parent knows it too
+            self.num_jumps += 1
+
+
+def hanging_around(run, report, num_hanging=2):
+    """Report until so many processes have hung, or for a time."""
+    assert accelerators._here
+    since, last = time.monotonic(), 0
+    for epoch in range(1, 1000):
+        if run.device != "cpu":
+            break
+        report(EpochRecord(epoch, {}))
+        time.sleep(0.05)
+        if accelerators._here.machine.starts(1) < num_hanging and time.monotonic() < since + 60:
+            last = epoch
+        elif epoch > last + 80:
+            break
+    return named(run, report)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_reached", [True, False])
+def test_a_device_that_hangs_while_a_lane_binds_is_given_up_also_if_signals_do_not_end_it(
+    machine, monkeypatch, is_reached
+):
+    """A process that waits in the system for its device is not reached by signals."""
+    machine.set(1, HANGS)
+    stuck: set[int] = set()
+
+    def reaching(send):
+        def signal_to(pid, number):
+            if number == signal.SIGKILL and (machine.folder / f"1.start.{pid}").exists():
+                stuck.add(pid)
+            else:
+                send(pid, number)
+
+        return signal_to
+
+    kill = os.kill
+    for name in () if is_reached else ("kill", "killpg"):
+        monkeypatch.setattr(os, name, reaching(getattr(os, name)))
+    work = partial(hanging_around, num_hanging=2 if is_reached else 1)
+    outcomes = execute_on(machine, ["cuda:1", "cpu"], work, Jumping(machine, monkeypatch), jobs=2)
+    for pid in stuck:
+        with contextlib.suppress(ProcessLookupError):
+            kill(pid, signal.SIGKILL)
+
+    assert statuses(outcomes) == ["unavailable", "completed"]
+    words = "cuda:1 stopped answering (no answer for 120 s)" if is_reached else "cannot be ended"
+    assert words in outcomes[0].error
+    assert bool(stuck) is not is_reached
+
+
+def failing(run, report):
+    if run.number == 0:
+        torch.ones(3, device=run.device)
+        accelerators.fail_kernels()
+        return Outcome(Status.FAILED, "GPU error", os.getpid())
+    return named(run, report)
+
+
+@pytest.mark.slow
+def test_a_run_whose_device_failed_tells_its_outcome_before_its_process_ends(machine):
+    outcomes = execute_on(machine, ["cuda:0"] * 3, failing)
+
+    assert (str(outcomes[0].status), outcomes[0].error) == ("failed", "GPU error")
+    assert outcomes[0].epochs != outcomes[1].epochs == outcomes[2].epochs
+
+
+def given_back(_run, _report):
+    assert accelerators._here
+    return Outcome(
+        Status.COMPLETED, os.environ.get("CUDA_LAUNCH_BLOCKING", "none"), len(accelerators._here.freed)
+    )
+
+
+@pytest.mark.slow(everywhere=True)
+def test_a_lane_gives_memory_back_after_each_run_and_has_the_environment_of_its_grid(machine, monkeypatch):
+    outcomes = execute_on(machine, ["cuda:0"] * 3, given_back)
+    monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
+    outcomes += execute_on(machine, ["cpu"], given_back)
+    monkeypatch.delenv("CUDA_LAUNCH_BLOCKING")
+    outcomes += execute_on(machine, ["cpu"], given_back)
+
+    assert [outcome.epochs for outcome in outcomes[:3]] == [0, 1, 2]
+    assert [outcome.error for outcome in outcomes] == [*["none"] * 3, "1", "none"]
+
+
+def width(x):
+    return x * 2 + 1
+
+
+def compiled_widths(run, manager):
+    """Compile one function for the run's width, and say whether it was."""
+    counted = torch._dynamo.utils.counters["stats"]
+    function = torch.compile(width, backend="eager", dynamic=False)
+    with manager.run(run):
+        for _ in manager.epochs(1):
+            before = counted["unique_graphs"]
+            function(torch.ones(run.number + 2))
+            manager.track_loss(float(counted["unique_graphs"] - before), 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("executor", ["lanes", "inline"])
+def test_every_run_of_a_warm_process_is_compiled(tmp_path, executor):
+    outcome = run_grid(
+        {"number": list(range(13))}, compiled_widths, experiment="exp", root=tmp_path, executor=executor,
+        tensorboard=False, display=False,
+    )  # fmt: skip
+
+    assert outcome.results["loss"].tolist() == [1.0] * 13
+
+
+def test_a_tensor_of_an_accelerator_is_not_sent_to_processes_of_other_devices(machine):
+    with installed(machine):
+        table = torch.ones(3, device="cuda:1")
+
+        def train(run, manager):
+            return table.sum()
+
+        with pytest.raises(GridError, match=r"cannot be sent .*a tensor on cuda:1"):
+            run_grid({"lr": [1]}, train, experiment="e", root=machine.folder, executor="lanes", display=False)

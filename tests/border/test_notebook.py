@@ -35,9 +35,10 @@ report
 def train(run, manager):
     with manager.run(run):
         for _ in manager.epochs(1):
-            manager.track(val_accuracy=run.lr)
+            manager.track(val_accuracy=SCALE * run.lr)
+SCALE = 2
 with warnings.catch_warnings(action='error'):
-    outcome = run_grid({'lr': [0.1, 0.2]}, train, experiment='e', executor='inline')
+    outcome = run_grid({'lr': [0.05, 0.1]}, train, experiment='e', jobs=2)
 outcome
 """,
     "panel again": "outcome",
@@ -103,7 +104,7 @@ def test_a_report_is_a_path_and_a_link(notebook):
     assert data["text/plain"] == "WrittenReport('my runs/<b>.html')"
 
 
-def test_the_panel_of_a_grid_is_shown_once(notebook):
+def test_the_panel_of_a_grid_in_lanes_is_shown_once(notebook):
     *displayed, same_cell = notebook["panel"]
     (next_cell,) = notebook["panel again"]
 

@@ -12,6 +12,7 @@ import warnings
 import weakref
 from collections import Counter
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -36,12 +37,6 @@ from tests.border.experiments import QUIET
 
 CUDA = torch.device("cuda:0")
 NAME = "a pretended device"
-
-
-@pytest.fixture
-def machine(tmp_path):
-    (tmp_path / "devices").mkdir()
-    return Machine(tmp_path / "devices")
 
 
 @pytest.fixture
@@ -114,16 +109,10 @@ def with_everything(manager, device, *, stop=None):
 
 @pytest.mark.slow(everywhere=True)
 @pytest.mark.parametrize(
-    ("kind", "device"),
-    [
-        ("mps", "mps"),
-        *(pytest.param(n.split(":")[0], n, marks=pytest.mark.slow) for n in ("cuda:1", "xpu:1", "xpu")),
-    ],
+    "device", ["mps", *(pytest.param(name, marks=pytest.mark.slow) for name in ("cuda:1", "xpu:1", "xpu"))]
 )
-def test_an_accelerator_does_all_of_a_loop_as_the_cpu_and_resumes_it_inside_an_epoch(
-    machine, tmp_path, kind, device
-):
-    tables = []
+def test_an_accelerator_does_all_of_a_loop_as_the_cpu_and_resumes_it_inside_an_epoch(machine, tmp_path, device):
+    kind, tables = device.split(":")[0], []
     ways: list[tuple[str, list[int | None]]] = [("cpu", [None]), (device, [None]), (device, [2, None])]
     for number, (name, stops) in enumerate(ways):
         root = tmp_path / f"{number}"
@@ -274,33 +263,21 @@ def test_fit_waits_for_the_device_in_no_batch_but_with_torchs_scaler(here, name)
     assert waits_per_batch(here, work) == ({"_local_scalar_dense.default": 1} if is_scaled else {})
 
 
-EVALUATED: dict[str, Any] = {
-    "pinned": pinned, "on the device": on_the_device, "of torch": of_torch, "metrics": pinned,
-}  # fmt: skip
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("tensorboard", [False, True], ids=["", "confusion"])
-@pytest.mark.parametrize("name", EVALUATED)
-def test_evaluations_wait_for_the_device_in_no_batch_but_where_torchmetrics_counts_in_bins(
-    here, name, tensorboard
-):
-    number, metrics = itertools.count(), None
-    if name == "metrics":
-        classification = pytest.importorskip("torchmetrics.classification")
-        metrics = {
-            "top1": classification.MulticlassAccuracy(10, validate_args=False),
-            "auroc": classification.MulticlassAUROC(10, thresholds=None, validate_args=False),
-        }
+@pytest.mark.parametrize(
+    ("make_loader", "waits"), [(pinned, {}), (on_the_device, {}), (of_torch, {"staged": 2})]
+)
+def test_evaluations_wait_for_the_device_in_no_batch(here, make_loader, waits, tensorboard):
+    number = itertools.count()
 
     def work(samples):
         manager = manager_in(here.machine.folder, tensorboard=tensorboard)
         with manager.run({"device": "cuda:0", "number": next(number)}, network()):
             for _ in manager.epochs(1):
                 manager.track_loss(0.5, 1)
-                manager.evaluate(EVALUATED[name](samples), metrics=metrics)
+                manager.evaluate(make_loader(samples))
 
-    waits = {"metrics": {"bincount.default": 2}, "of torch": {"staged": 2}}.get(name, {})
     assert waits_per_batch(here, work) == waits
 
 
@@ -351,20 +328,6 @@ def test_data_time_is_the_loaders_alone(here, tmp_path):
 # Memory
 
 
-class Part:
-    """A part of a checkpoint that asks for something when it is saved."""
-
-    def __init__(self, ask):
-        self.ask = ask
-
-    def state_dict(self):
-        self.ask()
-        return {}
-
-    def load_state_dict(self, state):
-        """Load nothing."""
-
-
 def short_of_memory(run, manager):
     """Train, and need more memory than there is in a part of the second epoch."""
 
@@ -382,8 +345,8 @@ def short_of_memory(run, manager):
     with manager.run(run, model, loader):
         optimizer = torch.optim.Adam(model.parameters())
         optimizer.register_step_pre_hook(lambda *_: need("optimizer"))
-        parts = {"network": model, "part": Part(partial(need, "checkpoint"))}
-        for epoch in manager.epochs(2, checkpoint=parts):  # noqa: B007 - need() reads it
+        part = SimpleNamespace(state_dict=lambda: need("checkpoint") or {}, load_state_dict=list)
+        for epoch in manager.epochs(2, checkpoint={"network": model, "part": part}):  # noqa: B007 - for need()
             for inputs, labels in manager.batches():
                 need("forward")
                 preds = model(inputs)
@@ -442,25 +405,17 @@ def test_the_peak_is_that_of_training_and_drawing_a_large_tensor_takes_little_mo
     assert here.peak[0] < 2**29  # drawing takes parts of 32 MiB, in some copies
 
 
-def test_the_device_of_a_run_is_the_current_one_until_the_run_ends(here, tmp_path):
-    with manager_in(tmp_path).run({"device": "cuda:1"}, network()):
-        during = torch.accelerator.current_device_index()
+@pytest.mark.parametrize("state", [WELL, FULL])
+def test_the_device_of_a_run_is_the_current_one_until_the_run_ends_or_fails(several, tmp_path, state):
+    several.machine.set(5, state)
 
-    assert (during, torch.accelerator.current_device_index()) == (1, 0)
-    assert not here.machine.starts(0)
-
-
-@pytest.mark.parametrize("fails", ["begin", "train"])
-def test_the_device_of_a_run_that_fails_is_given_back(several, tmp_path, fails):
-    several.machine.set(5, FULL if fails == "begin" else WELL)
-
-    with (
-        pytest.raises((torch.OutOfMemoryError, ZeroDivisionError)),
-        manager_in(tmp_path).run({"device": "cuda:5"}, network()),
-    ):
+    manager, errors = manager_in(tmp_path), (torch.OutOfMemoryError, ZeroDivisionError)
+    with contextlib.suppress(*errors), manager.run({"device": "cuda:5"}, network()):
+        assert (state, torch.accelerator.current_device_index()) == (WELL, 5)
         raise ZeroDivisionError
 
     assert torch.accelerator.current_device_index() == 0
+    assert not several.machine.starts(0)
 
 
 LEFT: dict[str, "weakref.ref[Any]"] = {}  # of the last run of this process
@@ -485,11 +440,6 @@ def plain(run, manager, loader):
 
 
 def failing(run, manager, loader):
-    plain(run, manager, loader)
-    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
-
-
-def failing_inside(run, manager, loader):
     model = network()
     with manager.run(run, model, loader):
         for _ in manager.epochs(1):
@@ -504,7 +454,7 @@ def fitted(run, manager, loader):
 
 
 @pytest.mark.slow(everywhere=True)
-@pytest.mark.parametrize("loop", [plain, fitted, failing, failing_inside])
+@pytest.mark.parametrize("loop", [plain, fitted, failing])
 def test_a_run_leaves_no_network_nor_optimizer_to_the_next(here, tmp_path, loop):
     left: list[list[str]] = []
 
@@ -521,7 +471,7 @@ def test_a_run_leaves_no_network_nor_optimizer_to_the_next(here, tmp_path, loop)
     outcome = run_grid(grid, train, experiment="exp", root=tmp_path, **{**QUIET, "tensorboard": True})
     look()
 
-    status = "out of memory" if "failing" in loop.__name__ else "completed"
+    status = "out of memory" if loop is failing else "completed"
     assert outcome.runs["status"].tolist() == [status] * 2
     assert left == [[], [], []]
     assert here.allocated[1] == 0
@@ -543,15 +493,9 @@ def once(run, manager):
 
 
 GPUS = {
-    "1,0": 2,
-    "1": 1,
-    "": 0,
-    "-1": 0,
-    "0,7,1": 1,
-    "0,0": 0,
-    "GPU-6b1c1a6e,GPU-77aa": 2,
+    "1,0": 2, "1": 1, "": 0, "-1": 0, "0,7,1": 1, "0,0": 0, "GPU-6b1c1a6e,GPU-77aa": 2,
     "MIG-6b1c1a6e-77": 1,
-}
+}  # fmt: skip
 
 
 @pytest.mark.slow(everywhere=True)
@@ -600,28 +544,22 @@ SETTINGS = {
 
 @pytest.mark.slow(everywhere=True)
 @pytest.mark.usefixtures("here")
-@pytest.mark.parametrize("name", [*SETTINGS, ""])
+@pytest.mark.parametrize("name", SETTINGS)
 def test_a_run_resumed_with_other_settings_of_its_device_is_mixed_and_its_journal_has_them(
     tmp_path, monkeypatch, name
 ):
     before = torch.get_float32_matmul_precision()
     try:
-        if name:
-            with pytest.warns(RunsWarning, match=f"marked as mixed: .*began with other values of .*{name}"):
-                row = resumed(tmp_path, lambda: SETTINGS[name](monkeypatch))
-        else:
-            torch.set_float32_matmul_precision("high")
-            row = resumed(tmp_path)
+        with pytest.warns(RunsWarning, match=f"marked as mixed: .*began with other values of .*{name}"):
+            row = resumed(tmp_path, lambda: SETTINGS[name](monkeypatch))
     finally:
         torch.set_float32_matmul_precision(before)
         torch.use_deterministic_algorithms(mode=False)
 
-    assert row["mixed"] == bool(name)
+    assert row["mixed"]
     journals = [path.read_text().splitlines()[0] for path in sorted(tmp_path.rglob("attempt-*.jsonl"))]
     kept = [json.loads(line)["settings"]["the precision of float32"] for line in journals]
-    assert kept == {"": ["high"] * 2, "the precision of float32": ["highest", "high"]}.get(
-        name, ["highest"] * 2
-    )
+    assert kept == ["highest", "high" if "float32" in name else "highest"]
 
 
 @pytest.mark.slow(everywhere=True)
