@@ -31,7 +31,6 @@ from tests.border.screens import command
 
 
 def table(rows, hyperparameters=("lr",), repeats="seed", goal="max:f1"):
-    """Name the hyperparameters of rows (mappings)."""
     return load_table(pd.DataFrame(rows), hyperparameters=list(hyperparameters), repeats=repeats, goal=goal)
 
 
@@ -130,12 +129,6 @@ def test_the_table_of_a_verdict_names_each_rival():
     assert decision.table["lr"].tolist() == [0.1, 0.2, 0.3]
     assert decision.table["verdict"].tolist()[1:] == ["worse", "worse"]
     assert "lr" in "\n".join(decision.drawn().lines())
-
-
-@pytest.mark.parametrize(("options", "named"), [({"axis": "lear"}, "lear"), ({"margin": -1}, "margin")])
-def test_what_cannot_be_judged_is_refused(options, named):
-    with pytest.raises(GridError, match=named):
-        verdict(table(seeds({0.1: 0.83, 0.01: 0.71})), **options)
 
 
 # What a number is of
@@ -352,22 +345,23 @@ def ablation(number):
     base = {"augment": True, "norm": "batch"}
     generator = random.Random(0)  # noqa: S311
     settings = zip([base, {**base, "augment": False}, {**base, "norm": "none"}], (0.0, 0.0, 0.1), strict=True)
-    return base, [
+    rows = [
         {**setting, "seed": seed, "f1": 0.8 - drop + generator.gauss(0, 0.01)}
         for setting, drop in settings
         for seed in range(number)
     ]
+    return base, table(rows, list(base))
 
 
 def test_each_setting_is_compared_with_a_base():
-    base, rows = ablation(10)
+    base, runs = ablation(10)
 
-    result = compare(table(rows, list(base)), base=base)
+    result = compare(runs, base=base)
 
     assert result["verdict"].tolist() == ["base", "undecided", "worse"]
     assert result["seeds"].tolist() == [10, 10, 10]
     by_norm = result.set_index("norm")
-    seeds_of = pd.DataFrame(rows).pivot_table(index="seed", columns=["augment", "norm"], values="f1")
+    seeds_of = runs.pivot_table(index="seed", columns=["augment", "norm"], values="f1")
     expected = seeds_of[True, "none"] - seeds_of[True, "batch"]
     assert by_norm.loc["none", "difference"] == pytest.approx(expected.mean())
     low, high = map(float, by_norm.loc["none", ["low", "high"]].to_numpy())
@@ -377,34 +371,29 @@ def test_each_setting_is_compared_with_a_base():
 
 @pytest.mark.parametrize(("norms", "least"), [(["batch", "none"], 7), (["batch"], 6)])
 def test_few_repeats_say_how_many_the_intervals_need(norms, least):
-    base, rows = ablation(5)
-    runs = table([row for row in rows if row["norm"] in norms], list(base))
+    base, runs = ablation(5)
 
-    assert f"an interval needs {least} seeds" in show(compare(runs, base=base)).caption
+    caption = show(compare(runs[runs["norm"].isin(norms)], base=base)).caption
+
+    assert f"an interval needs {least} seeds" in caption
 
 
 @pytest.mark.parametrize(
     ("base", "words"),
     [
-        ({"augment": True}, "norm"),
-        ({"aug": True}, "augment"),
-        ({"norm": "x"}, "0"),
-        ({"augment": True, "norm": "none", "seed": 0}, "only repeats"),
-        ({}, "values of one setting"),
+        ({"augment": True}, "norm"), ({"aug": True}, "augment"), ({"norm": "x"}, "0"),
+        ({"augment": True, "norm": "none", "seed": 0}, "only repeats"), ({}, "values of one setting"),
     ],
-)
+)  # fmt: skip
 def test_a_base_that_is_no_single_setting_is_refused(base, words):
-    values, rows = ablation(3)
-
     with pytest.raises(GridError, match=words):
-        compare(table(rows, list(values)), base=base)
+        compare(ablation(3)[1], base=base)
 
 
 def test_more_settings_make_the_intervals_of_a_base_wider():
-    base, rows = ablation(10)
-    two = [row for row in rows if row["augment"]]
+    base, runs = ablation(10)
 
-    wide, narrow = (compare(table(each, list(base)), base=base) for each in (rows, two))
+    wide, narrow = (compare(each, base=base) for each in (runs, runs[runs["augment"]]))
 
     ends = [each[each["norm"] == "none"].iloc[0] for each in (wide, narrow)]
     assert ends[0]["low"] < ends[1]["low"] < ends[1]["high"] < ends[0]["high"]
@@ -476,25 +465,17 @@ def test_a_csv_of_another_tool_is_answered_by_the_commands(tmp_path, words):
     assert words != ["decide"] or "lr=0.1 is better than lr=0.01" in answer.out
 
 
-@pytest.mark.parametrize(("changed", "options"), [("depth", ("--repeats", "seed")), ("", ())])
-def test_a_column_that_may_be_a_hyperparameter_or_a_result_is_asked_for(tmp_path, changed, options):
-    path, goal = wandb(tmp_path, changed=changed), ("--goal", "max:val/f1")
+@pytest.mark.parametrize(("named", "options"), [("depth", ("--repeats", "seed")), ("", ())])
+def test_a_column_that_may_be_a_hyperparameter_or_a_result_is_asked_for(tmp_path, named, options):
+    path, goal = wandb(tmp_path, changed=named), ("--goal", "max:val/f1")
 
     refused = command("decide", path, *options, *goal)
     answer = command("decide", path, "--repeats", "seed", *goal, "--hyperparameters", "lr")
 
     assert refused.code == 2
-    assert changed in refused.err
+    assert named in refused.err
     assert "--hyperparameters" in refused.err
     assert "lr=0.1 is better" in answer.out
-
-
-def test_a_csv_of_epochs_is_named_as_such(tmp_path):
-    folder = execute(tmp_path, {"lr": [1, 2]}, lambda run: {"f1": run.lr}, goal="max:f1", epochs=2).folder
-
-    answer = command("decide", folder / "results.csv", "--hyperparameters", "lr")
-
-    assert (answer.code, "these rows are epochs, not runs" in answer.err) == (2, True)
 
 
 def test_a_page_of_a_csv_says_what_the_commands_say(tmp_path):
@@ -611,10 +592,9 @@ def test_a_value_that_fails_almost_everywhere_does_not_decide_which_other_value_
 
 
 def test_a_base_says_how_many_repeats_a_setting_has():
-    rows = [{**row, "status": "completed"} for row in ablation(4)[1]]
-    rows[0]["status"] = "failed"
+    base, runs = ablation(4)
 
-    said = show(compare(table(rows, list(ablation(4)[0])), base=ablation(4)[0])).caption
+    said = show(compare(runs.assign(status=["failed", *["completed"] * 11]), base=base)).caption
 
     assert "lost 1 of 4 seeds (failed)" in said
 

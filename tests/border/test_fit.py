@@ -41,8 +41,6 @@ NO_MEMORY = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 
 
 
 class Named(NamedTuple):
-    """A batch whose parts have names."""
-
     x: torch.Tensor
     y: Any
 
@@ -150,16 +148,6 @@ def test_an_optimizer_and_a_scheduler_may_be_made_before(tmp_path):
     scheduler = ExponentialLR(optimizer, 0.5)
 
     assert by_fit(manager_in(tmp_path), network, optimizer=optimizer, scheduler=scheduler, epochs=3) == made
-
-
-def test_parameters_have_no_old_gradients(manager):
-    seen: list[Any] = []
-    network = make_network()
-    network.register_forward_pre_hook(lambda *_: seen.extend(p.grad for p in network.parameters()))
-
-    by_fit(manager, network)
-
-    assert seen == [None] * 5 * 4
 
 
 def test_a_run_that_is_open_is_trained_and_left_open_unless_it_has_another_network(manager):
@@ -422,18 +410,6 @@ def of_dict(x, y):
 def of_mapping(network, batch, loss=cross_entropy):
     preds = network(batch["x"])
     return loss(preds, batch["y"]), preds, batch["y"]
-
-
-@pytest.mark.parametrize("micro_batch", [3, "auto"])
-def test_batches_of_any_form_are_cut_into_pieces(tmp_path, micro_batch):
-    step = functools.partial(of_mapping, loss=scarce(5 if micro_batch == "auto" else 3))
-    options: dict[str, Any] = {"epochs": 2, "test_loader": batches_of(size=7)}
-    whole, _ = by_fit(manager_in(tmp_path, "whole"), **options)
-    options |= {"test_loader": batches_of(of_dict, size=7), "step": step, "micro_batch": micro_batch}
-    pieces, _ = by_fit(manager_in(tmp_path, "pieces"), loader=batches_of(of_dict), **options)
-
-    assert [row.pop("micro_batch", 3) for row in pieces] == [5 if micro_batch == "auto" else 3] * 2
-    assert pieces == [pytest.approx(row, rel=1e-4) for row in whole]
 
 
 def test_a_batch_that_memory_does_not_suffice_for_is_repeated_in_halves(tmp_path):

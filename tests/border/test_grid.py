@@ -216,38 +216,27 @@ def test_a_name_below_a_dot_may_begin_with_an_underscore():
 CYCLIC: list[Any] = []
 CYCLIC += [CYCLIC, CYCLIC]
 REFUSED: list[tuple[Any, list[str]]] = [
-    ([0.1], ["[0.1]", "{'lr': [...]}"]),
-    ({"device": "cpu"}, ["'device'", "device=['cpu']"]),
-    ({"lr": 0.1}, ["'lr'", "lr=[0.1]"]),
-    ({("a", "b"): 3}, ["'a, b'", "[(...)]"]),
-    ({"opt": {"lr": [0.1], "wd": 0}}, ["'opt.wd': [0]"]),
-    ({"opt": {}}, ["'opt'", "no values"]),
+    ([0.1], ["[0.1]", "{'lr': [...]}"]), ({"device": "cpu"}, ["'device'", "device=['cpu']"]),
+    ({"lr": 0.1}, ["'lr'", "lr=[0.1]"]), ({("a", "b"): 3}, ["'a, b'", "[(...)]"]),
+    ({"opt": {"lr": [0.1], "wd": 0}}, ["'opt.wd': [0]"]), ({"opt": {}}, ["'opt'", "no values"]),
     ({"opt": {"lr": [1]}, "opt.lr": [2]}, ["'opt.lr'", "keep one"]),
     ({"opt": [1], "opt.lr": [2]}, ["'opt'", "'opt.lr'", "rename"]),
     ({("a", "b"): {(1, 2): 0.5}}, ["('a', 'b')", "list of tuples"]),
-    ({("a", 3): [(1, 2)]}, ["text", "got 3"]),
-    ({"lr": {0.1, 0.2}}, ["'lr'", "a set", "list"]),
-    ({"lr": []}, ["'lr'", "no values"]),
-    ({3: [1]}, ["text", "got 3"]),
-    ({"learning rate": [1]}, ["'learning_rate'"]),
-    ({"lambda": [1]}, ["'lambda_'"]),
-    ({"_lr": [1]}, ["'lr'"]),
-    ({"lr": [1], ("lr", "n"): [(2, 3)]}, ["'lr'", "keep one"]),
+    ({("a", 3): [(1, 2)]}, ["text", "got 3"]), ({"lr": {0.1, 0.2}}, ["'lr'", "a set", "list"]),
+    ({"lr": []}, ["'lr'", "no values"]), ({3: [1]}, ["text", "got 3"]),
+    ({"learning rate": [1]}, ["'learning_rate'"]), ({"lambda": [1]}, ["'lambda_'"]),
+    ({"_lr": [1]}, ["'lr'"]), ({"lr": [1], ("lr", "n"): [(2, 3)]}, ["'lr'", "keep one"]),
     ({("a", "b"): [(1, 2), 3]}, ["('a', 'b')", "got 3"]),
-    ({"device": ["CUDA:0"]}, ["'CUDA:0'", "'cuda:0'"]),
-    ({"device": ["gpu"]}, ["'gpu'", "'cuda'"]),
+    ({"device": ["CUDA:0"]}, ["'CUDA:0'", "'cuda:0'"]), ({"device": ["gpu"]}, ["'gpu'", "'cuda'"]),
     ({"device": ["cpu:3"]}, ["'cpu:3'", "'cpu'"]),
-    ({"device": [torch.device("cpu", 3)]}, ["'cpu:3'", "'cpu'"]),
-    ({"device": ["cuda:01"]}, ["'cuda:1'"]),
+    ({"device": [torch.device("cpu", 3)]}, ["'cpu:3'", "'cpu'"]), ({"device": ["cuda:01"]}, ["'cuda:1'"]),
     ({"device": ["MIG-6b1c1a6e-77"]}, ["write one of: cpu, cuda, mps, xpu"]),
     ({"device": ["cuda:MIG-6b1c1a6e"]}, ["did you mean 'cuda'?"]),
-    ({"device": ["abacus"]}, ["'abacus'", "cpu, cuda, mps, xpu"]),
-    ({"device": [0]}, ["got 0", "'cuda:0'"]),
+    ({"device": ["abacus"]}, ["'abacus'", "cpu, cuda, mps, xpu"]), ({"device": [0]}, ["got 0", "'cuda:0'"]),
     ({(): [()]}, ["without names", "('a', 'b')"]),
     ({"p": [np.longdouble(1)]}, ["'p'", "longdouble", "name"]),
-    ({"p": [{"n": 10**5000}]}, ["'p'", "4,300 digits", "text"]),
-    ({"p": [CYCLIC]}, ["'p'", "50 deep"]),
-]
+    ({"p": [{"n": 10**5000}]}, ["'p'", "4,300 digits", "text"]), ({"p": [CYCLIC]}, ["'p'", "50 deep"]),
+]  # fmt: skip
 
 
 def test_an_integer_of_any_size_up_to_4300_digits_is_a_value():
@@ -364,14 +353,11 @@ def test_a_grid_names_its_ranges_and_what_to_do(expand_):
 
 
 UNUSABLE: list[tuple[Any, list[str]]] = [
-    (lambda: Uniform(1, 0), ["Uniform(0, 1)"]),
-    (lambda: Uniform(1, 1), ["[1]"]),
+    (lambda: Uniform(1, 0), ["Uniform(0, 1)"]), (lambda: Uniform(1, 1), ["[1]"]),
     (lambda: IntRange(1, 3, log="yes"), ["log", "'yes'"]),  # type: ignore[arg-type]
-    (lambda: Uniform(0, math.nan), ["high", "nan"]),
-    (lambda: LogUniform(0, 1), ["above 0"]),
-    (lambda: IntRange(True, 8), ["low", "whole number"]),
-    (lambda: IntRange(0, 8, log=True), ["log=True"]),
-]
+    (lambda: Uniform(0, math.nan), ["high", "nan"]), (lambda: LogUniform(0, 1), ["above 0"]),
+    (lambda: IntRange(True, 8), ["low", "whole number"]), (lambda: IntRange(0, 8, log=True), ["log=True"]),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("make", "named"), UNUSABLE)
@@ -426,21 +412,15 @@ def test_a_mapping_as_of_a_yaml_file_is_a_configuration():
     assert yaml["layers"] == [1, 2]
 
 
-def test_a_configuration_of_omegaconf_is_converted_with_its_interpolations():
-    config = OmegaConf.create({"lr": 0.1, "width": 8, "double": "${width}"})
-
-    (run,) = expand(config, {"lr": [0.5]})
-
-    assert run._asdict() == {"lr": 0.5, "width": 8, "double": 8}
-
-
-def test_a_configuration_of_omegaconf_may_be_read_only_and_lack_what_the_grid_gives():
-    config = OmegaConf.create({"opt": {"lr": "???"}, "home": "${oc.env:NOPE}"})
+def test_a_configuration_of_omegaconf_may_be_read_only_interpolate_and_lack_what_the_grid_gives():
+    config = OmegaConf.create(
+        {"opt": {"lr": "???"}, "width": 8, "double": "${width}", "home": "${oc.env:NOPE}"}
+    )
     OmegaConf.set_readonly(config, True)
 
     (run,) = expand(config, {"opt.lr": [0.5], "home": ["here"]})
 
-    assert run._asdict() == {"opt.lr": 0.5, "home": "here"}
+    assert run._asdict() == {"opt.lr": 0.5, "width": 8, "double": 8, "home": "here"}
     run.config.opt.lr = 0.6
 
 

@@ -27,8 +27,6 @@ VALUES: Any = torch.arange(10.0)
 IMAGES = TensorDataset(VALUES.reshape(10, 1, 1, 1).expand(10, 3, 8, 8).contiguous(), torch.zeros(10).long())
 ARRAYS: Any = [np.zeros(7)] * 10  # as a data set
 ROWS: Any = [torch.full((7,), float(number)) for number in range(9)]
-
-
 NUMBERS = torch.arange(210.0)
 PARTS = NUMBERS.split([10, 100, 100])
 
@@ -196,26 +194,29 @@ def test_values_of_a_loop_over_other_batches_count_the_same_with_a_warning(manag
     assert [manager.run_data[0][name] for name in ("mean", "val_mean")] == pytest.approx([4.5, 15.5 / 3])
 
 
-def test_values_of_a_batch_without_a_loss_are_not_weighted_silently(manager):
-    for _ in one_epoch(manager):
-        manager.track(norm=1.0)
-        manager.track_loss(1.0, 10)
-        manager.track(norm=2.0)  # of a batch that is left out
-        manager.track(norm=3.0)
-        with pytest.warns(RunsWarning, match="'norm' count the same"):
-            manager.track_loss(1.0, 10)
+def first_and_in_a_batch_that_is_left_out(manager):
+    manager.track(norm=1.0)
+    manager.track_loss(1.0, 10)
+    manager.track(norm=2.0)
+    manager.track(norm=3.0)
+    manager.track_loss(1.0, 10)
 
 
-def test_a_value_before_the_first_batch_is_not_weighted_silently_with_those_of_batches(manager):
-    def track():
+def before_the_first_batch(manager):
+    manager.track(norm=1.0)
+    for values in manager.batches():
+        manager.track_loss(1.0, values)
+        manager.track(norm=2.0)
+
+
+@pytest.mark.parametrize("loop", [first_and_in_a_batch_that_is_left_out, before_the_first_batch])
+def test_values_without_a_loss_of_their_batch_are_not_weighted_silently(manager, loop):
+    def execute():
         for _ in one_epoch(manager, DataLoader(VALUES, batch_size=4)):
-            manager.track(norm=1.0)
-            for values in manager.batches():
-                manager.track_loss(1.0, values)
-                manager.track(norm=2.0)
+            loop(manager)
 
     with pytest.warns(RunsWarning, match="'norm' count the same"):
-        track()
+        execute()
 
 
 def test_two_tensors_of_one_shape_are_parts_if_torch_has_collated_them(manager):
@@ -257,24 +258,15 @@ GRAPH: Any = {"text": zeros(10), "labels": zeros(3)}
 @pytest.mark.parametrize(
     ("batch", "size"),
     [
-        (7, 7),
-        (zeros(7, 3), 7),
-        (np.zeros((4, 3)), 4),
-        ((zeros(7, 3), zeros(7)), 7),
+        (7, 7), (zeros(7, 3), 7), (np.zeros((4, 3)), 4), ((zeros(7, 3), zeros(7)), 7),
         ([zeros(7, 3), zeros(7)], 7),
         ({"text": zeros(7, 3), "labels": zeros(7), "epoch": 3, "name": "train"}, 7),
-        (([zeros(7, 3), zeros(7, 5)], zeros(7)), 7),
-        ((PICTURES, [{}] * 5), 5),
-        ((PICTURES, zeros(5)), 5),
-        ((["one", "two", "three"], zeros(3)), 3),
-        (PACKED, 2),
-        ((PACKED, zeros(2)), 2),
-        ((zeros(3, 2), None, torch.tensor(0.5)), 3),
-        (({"a": zeros(4, 2)}, {"b": zeros(4)}), 4),
-        ([zeros(5)], 5),
-        ((3, {"x": (torch.tensor(1.0), zeros(6))}), 6),
+        (([zeros(7, 3), zeros(7, 5)], zeros(7)), 7), ((PICTURES, [{}] * 5), 5), ((PICTURES, zeros(5)), 5),
+        ((["one", "two", "three"], zeros(3)), 3), (PACKED, 2), ((PACKED, zeros(2)), 2),
+        ((zeros(3, 2), None, torch.tensor(0.5)), 3), (({"a": zeros(4, 2)}, {"b": zeros(4)}), 4),
+        ([zeros(5)], 5), ((3, {"x": (torch.tensor(1.0), zeros(6))}), 6),
     ],
-)
+)  # fmt: skip
 def test_the_samples_of_a_batch_are_counted_where_that_is_certain(manager, batch, size):
     assert mean_of(manager, (1.0, batch), (0.0, 1)) == size / (size + 1)
 
@@ -282,17 +274,12 @@ def test_the_samples_of_a_batch_are_counted_where_that_is_certain(manager, batch
 @pytest.mark.parametrize(
     ("batch", "problem"),
     [
-        (GRAPH, "3 samples or 10 samples"),
-        (PICTURES, "3 samples or 5 samples"),
-        ((zeros(1, 5), zeros(2)), "1 sample or 2 samples"),
-        (torch.tensor(1.0), "a Tensor"),
-        ("text", "a str"),
-        (["a", "b"], "a list"),
-        (Inputs(zeros(3)), "an? Inputs"),
-        (True, "a bool"),
+        (GRAPH, "3 samples or 10 samples"), (PICTURES, "3 samples or 5 samples"),
+        ((zeros(1, 5), zeros(2)), "1 sample or 2 samples"), (torch.tensor(1.0), "a Tensor"),
+        ("text", "a str"), (["a", "b"], "a list"), (Inputs(zeros(3)), "an? Inputs"), (True, "a bool"),
         ({}, "a dict"),
     ],
-)
+)  # fmt: skip
 def test_where_it_is_not_certain_the_number_is_asked_for(manager, batch, problem):
     with pytest.raises(
         InvalidArgumentError, match=f"{problem}.*track_loss.loss, len.labels.*batch_size=lambda"
@@ -353,16 +340,12 @@ class Stream(IterableDataset[Any]):
 
 TEN, OF_IMAGES = (TensorDataset(VALUES), ImageTensors(VALUES.reshape(10, 1, 1, 1), torch.arange(10)))
 SIZED = {
-    "short last": DataLoader(TEN, 4),
-    "even": DataLoader(TEN, 5),
-    "one short": DataLoader(TEN, 20),
-    "drop_last": DataLoader(TEN, 4, drop_last=True),
-    "shuffled": DataLoader(TEN, 4, shuffle=True),
+    "short last": DataLoader(TEN, 4), "even": DataLoader(TEN, 5), "one short": DataLoader(TEN, 20),
+    "drop_last": DataLoader(TEN, 4, drop_last=True), "shuffled": DataLoader(TEN, 4, shuffle=True),
     "a sampler": DataLoader(TEN, 4, sampler=SubsetRandomSampler(range(3, 9))),
     "a list as sampler": DataLoader(TEN, batch_size=3, sampler=[2, 4, 6, 8]),
-    "ours": TensorLoader(OF_IMAGES, 4),
-    "ours, even": TensorLoader(OF_IMAGES.first(8), 4),
-}
+    "ours": TensorLoader(OF_IMAGES, 4), "ours, even": TensorLoader(OF_IMAGES.first(8), 4),
+}  # fmt: skip
 UNSIZED: dict[str, Any] = {
     "a stream": DataLoader(Stream(), batch_size=4),
     "single samples": DataLoader(VALUES, batch_size=None),

@@ -54,7 +54,6 @@ class Case:
     rows: list[tuple[Params, str, list[dict[str, float]]]] = field(default_factory=list)
 
     def train(self, run: Any, manager: Any) -> None:
-        """Track what the case says of a run."""
         _, status, epochs = next(row for row in self.rows if row[0] == run._asdict())
         with manager.run(run, nn.Linear(1, 1)):
             for epoch in manager.epochs(EPOCHS, **({"keep": "max:val_accuracy"} if self.keep else {})):
@@ -87,7 +86,6 @@ class Case:
 
     @property
     def axes(self) -> list[str]:
-        """The repeat axes."""
         if self.repeats is not None:
             return list(self.repeats)
         values = {name: {params[name] for params, _, _ in self.rows} for name in self.rows[0][0]}
@@ -103,7 +101,6 @@ class Case:
         return list(groups.values())
 
     def numbers(self, setting: Sequence[int], goal: int = 0) -> dict[Any, float]:
-        """Return the numbers of a setting by repeat."""
         rows = [self.rows[number - 1] for number in setting]
         values = {
             tuple(row[0][name] for name in self.axes): self.value(row, self.goals[goal][0]) for row in rows
@@ -111,7 +108,6 @@ class Case:
         return {repeat: value for repeat, value in values.items() if not math.isnan(value)}
 
     def mean(self, setting: Sequence[int], goal: int = 0) -> float:
-        """Return the mean of a setting, NaN without a number."""
         numbers = self.numbers(setting, goal)
         return sum(numbers.values()) / len(numbers) if numbers else math.nan
 
@@ -123,7 +119,6 @@ class Case:
         return any(math.isnan(mean) for mean in self.means(setting)), is_single
 
     def means(self, setting: Sequence[int]) -> list[float]:
-        """Return the mean of each goal."""
         return [self.mean(setting, goal) for goal in range(len(self.goals))]
 
     def scores(self, setting: Sequence[int]) -> list[float]:
@@ -243,7 +238,6 @@ def check(case: Case, root: Path, *, has_events: bool) -> None:
 
 
 def check_tables(case: Case, runs: pd.DataFrame, root: Path) -> None:
-    """Compare `best`, `show`, `pareto`, `effects` and the commands."""
     order, (metric, _), table = case.order, case.goals[0], best(runs)
     shown = show(runs).table
     assert [numbers_of(row) for _, row in table.iterrows()][: len(order)] == order
@@ -273,7 +267,6 @@ def check_tables(case: Case, runs: pd.DataFrame, root: Path) -> None:
 
 
 def check_pairs(case: Case, runs: pd.DataFrame) -> None:
-    """Compare the pairs of `compare`."""
     names = [name for name in case.rows[0][0] if len({params[name] for params, _, _ in case.rows}) > 1]
     for axis in names:
         cells: dict[Any, dict[int, float]] = {}
@@ -294,7 +287,6 @@ def check_pairs(case: Case, runs: pd.DataFrame) -> None:
 
 
 def check_verdict(case: Case, runs: pd.DataFrame) -> None:
-    """Compare the differences and the evidence of `verdict`."""
     decision, order = verdict(runs), case.order
     if decision.outcome == "better":
         assert case.label(order[0]).items() <= decision.better.items()

@@ -9,7 +9,9 @@ import textwrap
 import threading
 import time
 from collections import deque
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from unittest import mock
 
 import pytest
@@ -38,16 +40,9 @@ class Told(Watcher):
     def __init__(self):
         super().__init__()
         self.lanes: list[int] = []
-        self.is_stopping = False
 
     def run_started(self, run, lane, device):
         self.lanes.append(lane)
-
-    def run_progressed(self, run, news):
-        """Forget it."""
-
-    def stopping(self):
-        self.is_stopping = True
 
     def run_printed(self, run, line):
         self.say(f"{run.lr}: {line}")
@@ -79,35 +74,17 @@ def test_ray_is_not_imported_before_it_is_needed_and_named_with_its_extra_if_it_
     assert shown.stdout == "False\n"
 
 
-class Cluster:
-    """A cluster that answers at an address, of one node; its beginning and its end can be watched."""
-
-    def __init__(self, address):
-        self.address = address
-        self.at_end = lambda: None
-        self.at_look = lambda: None
-
-    def end(self):
-        self.at_end()
-
-    def nodes(self):
-        self.at_look()
-        return [BOX]
-
-    def executor(self, **options):
-        return RayExecutor(address=self.address, **options)
-
-
 @pytest.fixture
 def cluster(monkeypatch):
+    """A cluster of one node that answers at an address; what happens at a look and at its end can be set."""
     ray = pytest.importorskip("ray")
     with socket.create_server(("127.0.0.1", 0)) as server:
-        cluster = Cluster(f"127.0.0.1:{server.getsockname()[1]}")
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        cluster = SimpleNamespace(at_look=list, at_end=list, executor=partial(RayExecutor, address=address))
         for name, call in {
             "init": lambda **_: os.environ.update(PYTHONBREAKPOINT="ray.util.rpdb", RAY_AUTH_MODE="token"),
-            "shutdown": cluster.end,
-            "nodes": cluster.nodes,
-        }.items():
+            "shutdown": lambda **_: cluster.at_end(), "nodes": lambda: cluster.at_look() or [BOX],
+        }.items():  # fmt: skip
             monkeypatch.setattr(ray, name, call)
         yield cluster
 
@@ -246,34 +223,6 @@ def test_runs_are_executed_side_by_side_in_processes_of_their_own_and_what_they_
         ]  # fmt: skip
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("local_ray")
-def test_ctrl_c_lets_a_run_end_as_interrupted_at_its_next_report(tmp_path):
-    def work(_run, report):
-        try:
-            (tmp_path / "begun").touch()
-            while True:
-                report(EpochRecord(1, {}))
-        except KeyboardInterrupt:
-            (tmp_path / "interrupted").touch()
-            raise
-
-    def interrupt():
-        while not (tmp_path / "begun").exists():
-            time.sleep(0.01)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    watch = Told()
-    thread = threading.Thread(target=interrupt, daemon=True)
-    thread.start()
-    with pytest.raises(KeyboardInterrupt):
-        execute(work, watch)
-    thread.join()
-
-    assert watch.is_stopping
-    assert (tmp_path / "interrupted").exists()
-
-
 GRID = """
 import sys, time
 from runmanager import run_grid
@@ -319,7 +268,6 @@ def test_ctrl_c_ends_a_grid_and_the_ray_that_it_started(tmp_path):
 
 
 def processes_of(folder):
-    """Find processes by the environment that they were given."""
     for path in Path("/proc").glob("[0-9]*/environ"):
         try:
             if f"MARK={folder}".encode() in path.read_bytes():

@@ -67,7 +67,6 @@ COLUMNS = st.one_of(
 
 
 def frame_of(columns):
-    """Return a table whose columns of mixed values are objects."""
     return pd.DataFrame(
         {
             name: pd.Series(values, dtype=None if len({*map(type, values)}) == 1 else object)
@@ -211,13 +210,8 @@ def test_the_tables_of_a_grid_are_strict_json_and_csv(tmp_path):
     (row,) = json.loads((folder / "results.json").read_bytes(), parse_constant=pytest.fail)
     (cells,) = csv.DictReader(StringIO((folder / "results.csv").read_text(encoding="utf-8")))
     expected = {
-        "net": "ö",
-        "size": [3, 3],
-        "limit": None,
-        "large": 2**70,
-        "of": {"1": {"a": "cpu"}},
-        "f1": None,
-    }
+        "net": "ö", "size": [3, 3], "limit": None, "large": 2**70, "of": {"1": {"a": "cpu"}}, "f1": None,
+    }  # fmt: skip
     assert expected.items() <= row.items()
     assert {"f1": "", "net": "ö", "size": "(3, 3)", "limit": "inf"}.items() <= cells.items()
 
