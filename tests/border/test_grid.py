@@ -32,6 +32,7 @@ from runmanager import (
     expand,
     run_grid,
 )
+from tests.border.experiments import complete
 from tests.border.work import start, statuses
 
 TUTORIAL: OrderedDict[str, list[Any]] = OrderedDict(
@@ -474,20 +475,14 @@ def test_values_that_mean_nothing_in_another_process_are_refused_all_at_once(tmp
     assert list(tmp_path.iterdir()) == []
 
 
-def classes_train(run, manager):
-    with manager.run(run):
-        for _ in manager.epochs(1):
-            manager.track_loss(0.5, 1)
-
-
 @pytest.mark.usefixtures("own_folder")
 def test_runs_are_identified_by_their_values_in_any_order_of_axes_and_runs():
     values: list[Any] = ["001", None, (3, 3), {"a": 1}, torch.float16, dict, math.sqrt]
-    first = start({"value": values, "lr": [0.1]}, classes_train)
+    first = start({"value": values, "lr": [0.1]}, complete)
 
-    again = start({"lr": [0.1], "value": values[::-1]}, classes_train)
+    again = start({"lr": [0.1], "value": values[::-1]}, complete)
     union = RunBuilder.get_runs({"lr": [0.1], "value": [None]}) + RunBuilder.get_runs({"lr": [0.1], "x": [1]})
-    both = start(union, classes_train)
+    both = start(union, complete)
 
     assert statuses(first) == [("completed", 1)] * 7
     assert again.runs["run"].tolist() == list(range(7, 0, -1))

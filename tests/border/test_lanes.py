@@ -18,6 +18,7 @@ import torch
 from runmanager import EpochRecord, GridError, LanesExecutor, Outcome, RunBuilder, Status, run_grid
 from tests import accelerators
 from tests.accelerators import DEAD, FULL, HANGS, NO_HANDLE, WELL, installed
+from tests.border.experiments import complete
 from tests.border.test_executors import Watcher
 from tests.locations import line_with
 from tests.nightly import of_night_but
@@ -246,18 +247,12 @@ def test_the_cause_of_an_abort_is_read_from_what_cpp_printed(tmp_path):
 # Threads
 
 
-def train_once(run, manager):
-    with manager.run(run):
-        for _ in manager.epochs(1):
-            manager.track_loss(run.lr, 1)
-
-
 @pytest.mark.slow(everywhere=True)
 @pytest.mark.usefixtures("usual_threads")
 def test_lanes_share_the_cores_and_so_does_a_run_that_is_executed_alone_later(tmp_path):
     """So the sums of a grid are the same however it goes on: test_loops.py, tests/chaos."""
     for lrs in ([1, 2], [1, 2, 3]):
-        runs = run_grid({"lr": lrs}, train_once, experiment="exp", root=tmp_path, jobs=2, **LANES).runs
+        runs = run_grid({"lr": lrs}, complete, experiment="exp", root=tmp_path, jobs=2, **LANES).runs
 
     assert runs["threads"].tolist() == [max(1, torch.get_num_threads() // 2)] * 3
 
