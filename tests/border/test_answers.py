@@ -367,6 +367,8 @@ def test_each_setting_is_compared_with_a_base():
     low, high = map(float, by_norm.loc["none", ["low", "high"]].to_numpy())
     assert low < expected.mean() < high < 0
     assert "intervals hold together" in show(result).caption
+    by_none = compare(table(rows, list(base)), base={"augment": True, "norm": "none"})
+    assert by_none["verdict"].tolist() == ["base", "better", "better"]
 
 
 @pytest.mark.parametrize(("norms", "least"), [(["batch", "none"], 7), (["batch"], 6)])

@@ -186,6 +186,7 @@ def test_axis_margin_and_error_are_those_of_the_verdict_afterwards_and_of_an_exp
     assert verdict(table).sentence == decision.sentence
     assert "in at most 10 of 100 experiments" in write_report(table, tmp_path / "page.html").read_text()
     assert verdict(runs, margin=1e-9).outcome == "undecided"
+    assert verdict(runs, goal="min:epoch duration").outcome != "equal"  # the margin is one of the score
     assert "5 %" in verdict(runs, error=0.05).assumptions
 
 
@@ -282,6 +283,19 @@ def test_a_plan_says_which_difference_the_largest_number_of_seeds_decides(start)
 
     assert "3 seeds tell which difference 8 seeds can decide" in before
     assert "With 30 seeds, a difference of 0.0" in planned(decide=Decide(max_repeats=30))
+
+
+def test_the_difference_that_a_plan_names_follows_from_the_spread_of_several_rivals(start):
+    spread = {"adam": 0.0, "sgd": 0.001, "lion": 0.1}
+    train = Scored(lambda run: {"score": (run.optimizer == "adam") + spread[run.optimizer] * (-1) ** run.seed})
+    grid = {"optimizer": [*spread], "device": ["cpu"]}
+    start(train, {**grid, "seed": range(5)}, decide=None)
+
+    with terminal(200) as screen:
+        start(train, {**grid, "seed": range(30)}, decide=None, plan_only=True, display=True)
+
+    (size,) = re.findall(r"a difference of ([\d.]+) is decided", screen.text)
+    assert float(size) > 0.01
 
 
 class Fixed(nn.Module):

@@ -57,6 +57,16 @@ def test_runs_that_differ_in_the_axis_only_become_one_row():
     ]
 
 
+def test_a_pair_that_is_left_out_has_the_statuses_of_its_own_runs():
+    rows = [(1, "cpu", "completed"), (1, "cuda", "completed"), (2, "cpu", "completed"), (2, "cuda", "failed")]
+    lost, runs = (3, "cuda", "failed"), []  # without a partner
+    for lr, device, status in (*rows, lost):
+        runs.append(({"lr": lr, "device": device}, 1.0 if status == "completed" else math.nan))
+    table = table_of(*runs).assign(status=[status for *_, status in (*rows, lost)])
+
+    assert "1 pair left out, as runs have no number (1 failed)" in compare(table).sentence
+
+
 PAIR = {"cpu": 2.0, "cuda": 1.0, "cuda vs cpu": -1.0, "cuda / cpu": 0.5}
 LEFT_OUT: dict[str, Any] = {
     "a run without a partner or a number": (
@@ -190,7 +200,7 @@ def test_effects_agree_with_the_analysis_of_variance(rows):
 
 
 def test_the_interval_of_a_value_counts_a_setting_with_a_single_repeat():
-    settings = {(1, 8): [1.0, 2.0, 3.0], (1, 16): [4.0], (2, 8): [5.0]}
+    settings = {(1, 8): [1.0, 2.0, 3.0], (1, 16): [4.0], (1, 32): [6.0], (2, 8): [5.0]}
     rows = [
         {"lr": lr, "width": width, "seed": seed, "f1": value}
         for (lr, width), values in settings.items()
@@ -200,8 +210,8 @@ def test_the_interval_of_a_value_counts_a_setting_with_a_single_repeat():
 
     value = effects(table).query("axis == 'lr' and value == 1").iloc[0]
 
-    half = stats.t.ppf(0.975, 2) * math.sqrt(1 / 3 + 1) / 2
-    assert (value["low"], value["high"]) == pytest.approx((3 - half, 3 + half))
+    half = stats.t.ppf(0.975, 2) * math.sqrt(1 / 3 + 1 + 1) / 3
+    assert (value["low"], value["high"]) == pytest.approx((4 - half, 4 + half))
 
 
 @pytest.mark.parametrize("seconds", [[1.0] * 4, [0.1] * 4, [1e308, -1e308, 1e308, 1.0]])

@@ -13,7 +13,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from torch import nn
 from torch.utils.data import DataLoader
 
-from runmanager import Listener, SuccessiveHalving, load_results, load_runs, run_grid
+from runmanager import Listener, RunsWarning, SuccessiveHalving, load_results, load_runs, run_grid
 
 TIMES = ["epoch duration", "run duration", "peak memory"]
 pytestmark = pytest.mark.filterwarnings("ignore:listener ")
@@ -266,6 +266,15 @@ def test_a_listener_in_the_parent_hears_each_event_of_a_run(tmp_path):
     execute(tmp_path, {"lr": [0.1]}, tested_first, All())
 
     assert heard == [("began", 0.1), (0, 0), ("epoch", 1), ("ended", "completed")]
+
+
+def test_a_listener_that_fails_in_a_worker_is_named_once(tmp_path):
+    failing = Reacting(raising(ValueError("odd")), "worker")
+
+    with pytest.warns(RunsWarning, match=r"listener Reacting: .* raised ValueError: odd") as said:
+        start(tmp_path, "inline", failing)
+
+    assert len(said) == 1
 
 
 @pytest.mark.slow

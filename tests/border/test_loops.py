@@ -127,15 +127,18 @@ def leaving(run, manager):
 
 def test_a_run_that_was_killed_after_its_break_has_no_further_epoch(monkeypatch):
     real = os.write
+    written: list[bytes] = []
 
-    def stop(descriptor, content):
-        if b'"type":"end"' in bytes(content):
+    def stop_once(descriptor, content):
+        if b'"type":"end"' in bytes(content) and not written:
+            written.append(content)
             raise KeyboardInterrupt
         return real(descriptor, content)
 
     with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
-        patch.setattr(os, "write", stop)
+        patch.setattr(os, "write", stop_once)
         start({"lr": [0.1]}, leaving)
+    assert load_runs("runs")["status"].tolist() == ["interrupted"]
     reading.as_killed(reading.run_folder("runs/exp"))
     trained()
 
@@ -151,6 +154,14 @@ def test_a_run_whose_loop_is_left_but_held_is_completed():
             break
 
     assert load_runs("runs")[["status", "epochs"]].to_numpy().tolist() == [["completed", 1]]
+
+
+def test_a_loop_of_ones_own_may_go_on_as_one_over_epochs():
+    with (manager := manager_in("runs")).run(RUN):
+        assert manager.resume_epoch == 0
+        manager.begin_epoch()
+        manager.end_epoch()
+        assert list(manager.epochs(3)) == [2, 3]
 
 
 def by_hand(run, manager, num_epochs=4, every=1):

@@ -184,10 +184,13 @@ def add_attempt(folder, number, after, losses):
     reading.write(folder / f"attempt-{number}.jsonl", lines)
 
 
-@pytest.mark.parametrize("after", [0, 1, 3])
-def test_a_later_attempt_supersedes_what_came_after_its_beginning(tmp_path, after):
+@pytest.mark.parametrize(("after", "is_damaged"), [(0, False), (1, False), (3, False), (1, True)])
+@pytest.mark.filterwarnings("ignore:.*attempt-2")
+def test_a_later_attempt_supersedes_what_came_after_its_beginning(tmp_path, after, is_damaged):
     folder = write(tmp_path, {"lr": 0.1}, [0.1, 0.2, 0.3], error=KeyboardInterrupt())
     add_attempt(folder, 2, after, [0.9])
+    if is_damaged:  # its first line, which says after which epoch it began
+        reading.flip(folder / "attempt-2.jsonl", 0.1)
 
     table = load_results(tmp_path)
 

@@ -451,17 +451,6 @@ def once(run, manager):
         pass
 
 
-def test_a_run_that_changes_its_values_and_fails_after_its_end_is_the_same_run():
-    def failing(run, manager):
-        grows(run, manager)
-        raise ValueError
-
-    outcome = start({"layers": [[1]]}, failing)
-
-    assert statuses(outcome) == [("failed", 1)]
-    assert len(reading.run_folders(outcome.folder)) == 1
-
-
 def test_a_copy_of_a_run_is_that_run_and_a_run_changed_before_the_start_is_refused():
     (run,) = RunBuilder.get_runs({"layers": [[1, 2]]})
     copies = [copy.copy(run), copy.deepcopy(run), pickle.loads(pickle.dumps(run))]

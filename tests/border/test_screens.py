@@ -135,8 +135,14 @@ def test_a_grid_without_its_device_says_so_and_fails(tmp_path):
     assert outcome.runs["status"].tolist() == ["unavailable"] * 2
 
 
-def test_a_grid_of_failures_has_no_best_run(tmp_path, capsys):
-    lines = text_of(tmp_path, {**SMALL, "lr": [0.4]}, noisy)
+@pytest.mark.parametrize("has_log", [True, False])
+def test_a_grid_of_failures_has_no_best_run(tmp_path, capsys, has_log):
+    logger = logging.getLogger("runmanager")
+    logger.propagate = has_log
+    try:
+        lines = text_of(tmp_path, {**SMALL, "lr": [0.4]}, noisy)
+    finally:
+        logger.propagate = True
 
     assert capsys.readouterr().err.count("no run is completed: 2 failed") == 1
     outcome = execute(tmp_path, {**SMALL, "lr": [0.4]}, noisy, display=True)
