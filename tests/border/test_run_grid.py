@@ -390,6 +390,16 @@ def test_a_killed_run_is_repeated_in_the_same_call_where_that_is_asked_for():
     assert sorted(trained()) == sorted([*all_of(0.1, 0.2, 0.3), (0.2, 2)])
 
 
+def test_a_run_that_was_killed_is_repeated_once_in_the_same_call_inline_too():
+    def killed(run, manager):
+        with manager.run(run):
+            raise RuntimeError("DataLoader worker (pid 7) is killed by signal: Terminated.")
+
+    outcome = start({"lr": [1]}, killed, retries=1)
+
+    assert outcome.runs[["status", "attempts"]].to_numpy().tolist() == [["killed", 2]]
+
+
 def grows(run, manager):
     """Change the values of the run, and track how many there are."""
     layers = (run.config if "config" in run._fields else run).layers
