@@ -542,9 +542,14 @@ SETTINGS = {
 }
 
 
-@pytest.mark.slow(everywhere=True)
 @pytest.mark.usefixtures("here")
-@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if "float32" in name else pytest.param(name, marks=pytest.mark.slow(everywhere=True))
+        for name in SETTINGS
+    ],
+)
 def test_a_run_resumed_with_other_settings_of_its_device_is_mixed_and_its_journal_has_them(
     tmp_path, monkeypatch, name
 ):

@@ -353,6 +353,18 @@ def test_where_the_best_weights_are_kept_the_goal_counts_at_their_epoch(tmp_path
     assert best(runs)["run"].tolist()[:3] == [2, 4, 5]
 
 
+def test_without_a_goal_the_metric_of_kept_weights_decides(tmp_path):
+    def train(run, manager):
+        with manager.run(run, nn.Linear(1, 1)):
+            for _ in manager.epochs(1, keep="max:odd"):
+                manager.track_loss(run.lr, 1)
+                manager.track(odd=run.lr)
+
+    runs = run_grid({"lr": [1, 2]}, train, experiment="e", root=tmp_path, **QUIET).runs
+
+    assert best(runs)["lr"].tolist() == [2, 1]
+
+
 def test_without_a_goal_a_table_is_shown_as_it_is():
     runs = pd.DataFrame({"run": [1, 2, 3], "lr": [1, 2, 3], "odd": [0.1, 0.3, 0.2]})
 
