@@ -449,6 +449,19 @@ def test_a_grid_leaves_no_descriptor_open():
     assert len([*Path("/dev/fd").iterdir()]) == len(before)
 
 
+def test_a_closed_standard_stream_becomes_the_null_device_before_a_file_gets_its_number():
+    before = os.dup(0)
+    os.close(0)
+    try:
+        outcome = start({"lr": [1]}, once)
+        device = os.fstat(0).st_rdev
+    finally:
+        os.dup2(before, 0)
+        os.close(before)
+
+    assert (statuses(outcome), device) == ([("completed", 0)], Path(os.devnull).stat().st_rdev)
+
+
 def test_a_script_that_a_new_process_executes_again_is_refused():
     names = {"__name__": "__mp_main__", "start": start, "once": once}
 

@@ -117,6 +117,12 @@ CONTINUED = {
 }
 
 
+def test_a_search_whose_runs_are_all_without_their_device_fails(start):
+    outcome = start(Scored(height), {**HEIGHT, "device": ["cuda:9"]}, n=2)
+
+    assert (outcome.exit_code, {*outcome.runs["status"]}) == (1, {"unavailable"})
+
+
 class Attributed(samplers.RandomSampler):  # type: ignore[misc]
     """Notes of its trials what JSON does not have."""
 
