@@ -190,6 +190,7 @@ def test_ctrl_c_whose_exception_python_drops_ends_the_run_with_the_next_news_of_
     outcome = start(LRS, two_epochs)
 
     assert (outcome.exit_code, statuses(outcome)) == (130, [("interrupted", 2), ("pending", 0)])
+    assert "jobs" not in outcome.runs  # a run that has not begun shared nothing
 
 
 @pytest.mark.slow(everywhere=True)
