@@ -190,7 +190,7 @@ def _against(runs: pd.DataFrame, base: Mapping[str, Any], ranking: Ranking) -> F
         rivals_table([setting.params for setting in settings], computed),
         f"{metric} of each setting against {label(dict(base))}, paired by {unit}",
         "the 95 % intervals hold together, however often one looks",
-        f"an interval needs {least} {unit}s" if any(lead.n < least for lead in each) else "",
+        f"an interval and a verdict need {least} {unit}s" if any(lead.n < least for lead in each) else "",
         *losses(contest),
     )
 

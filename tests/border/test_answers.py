@@ -377,7 +377,7 @@ def test_few_repeats_say_how_many_the_intervals_need(norms, least):
 
     caption = show(compare(runs[runs["norm"].isin(norms)], base=base)).caption
 
-    assert f"an interval needs {least} seeds" in caption
+    assert f"an interval and a verdict need {least} seeds" in caption
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import logging
 import math
 import re
 import sys
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -90,6 +91,21 @@ def test_a_file_gets_a_row_of_each_run_with_all_columns(tmp_path, capsys):
     assert rows[0].split()[:5] == ["✓", "1/4", "1", "1", "1"]
     assert len(rows) == 4
     assert {len(row) for row in rows} == {len(begin)}
+
+
+def test_a_file_gets_a_line_about_the_grid_each_minute(tmp_path, capsys, monkeypatch):
+    wait = threading.Event.wait
+    monkeypatch.setattr(threading.Event, "wait", lambda self, s=None: wait(self, s and s / 600))
+
+    def slow(_):
+        time.sleep(0.3)
+        return {"loss": 0.5}
+
+    execute(tmp_path, {"lr": [0.1, 0.2]}, slow, display=True)
+
+    lines = [line for line in capsys.readouterr().out.splitlines() if " elapsed" in line]
+    assert "0/2 runs · " in lines[0]
+    assert max(map(len, lines)) <= 80
 
 
 @pytest.mark.parametrize("is_live", [True, False])
