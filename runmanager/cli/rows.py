@@ -82,7 +82,7 @@ def load_selected(
         if not names:
             raise InvalidArgumentError(
                 f"{files[0]} does not say which columns are hyperparameters: name them among {listed(runs)}, "
-                "as --hyperparameters lr,width"
+                "as --hyperparameters lr,width --repeats seed"
             )
         runs = load_table(runs, names, repeats=repeats, goal=goal)
     if runs.empty:

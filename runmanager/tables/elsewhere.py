@@ -25,6 +25,7 @@ def certain_hyperparameters(table: pd.DataFrame, goals: Sequence[str], repeats: 
     ]
     if not names:
         return []
-    settings = table.groupby(names, dropna=False)
-    repeated = {frozenset(map(tuple, rows[list(repeats)].to_numpy())) for _, rows in settings}
+    repeated = {
+        frozenset(map(tuple, rows[list(repeats)].to_numpy())) for _, rows in table.groupby(names, dropna=False)
+    }
     return names if len(repeated) == 1 else []

@@ -15,7 +15,7 @@ import msgspec
 import pandas as pd
 
 from runmanager.core import files
-from runmanager.core.experiment import Rule
+from runmanager.core.experiment import SEEDS, Rule
 from runmanager.core.files import strict_json
 from runmanager.core.goal import parse_goal
 from runmanager.core.journal import DAMAGED
@@ -114,7 +114,7 @@ def load_table(
         hyperparameters: The columns that are hyperparameters; needed for tables that do not name their
             hyperparameters. By default, `load_table` uses the names in a file of `export`.
         repeats: The hyperparameters that only repeat a setting, as in `best`; their columns need not be among
-            `hyperparameters`.
+            `hyperparameters`. By default, these are columns named seed, fold, split, trial or repeat.
         goal: The goal, or several goals, as in `best`.
 
     Returns:
@@ -142,16 +142,20 @@ def load_table(
     loaded = _of_another_tool(table) if isinstance(table, pd.DataFrame) else _loaded(table)
     noted = loaded.attrs.get(HYPERPARAMETERS, [])
     axes = [repeats] if isinstance(repeats, str) else list(repeats or ())
-    names = list(dict.fromkeys([*(noted if hyperparameters is None else hyperparameters), *axes]))
+    names = [*(noted if hyperparameters is None else hyperparameters), *axes]
     check_columns(names, loaded)
+    if repeats is None and hyperparameters is not None and loaded[names].astype(str).duplicated().any():
+        names += [name for name in SEEDS if name in loaded]
     for name in names:
         if name not in noted:
             # texts are read as the cells of a CSV file, as MLflow exports numbers as text
-            texts = _values(loaded[name])
-            values = [_read_cell(value) if isinstance(value, str) and value else value for value in texts]
+            values = [
+                _read_cell(value) if isinstance(value, str) and value else value
+                for value in _values(loaded[name])
+            ]
             loaded[name] = from_columns({name: values}, ())[name]
     if names:
-        loaded.attrs[HYPERPARAMETERS] = names
+        loaded.attrs[HYPERPARAMETERS] = list(dict.fromkeys(names))
     goals = [parse_goal(each) for each in ([goal] if isinstance(goal, str) else goal or ())]
     if problems := without_numbers(loaded, [each.metric for each in goals]):
         raise InvalidArgumentError(problems)

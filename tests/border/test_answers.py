@@ -481,6 +481,26 @@ def test_a_column_that_may_be_a_hyperparameter_or_a_result_is_asked_for(tmp_path
     assert "lr=0.1 is better" in answer.out
 
 
+def test_a_seed_column_that_is_not_listed_repeats_the_settings(tmp_path):
+    frame = pd.DataFrame([row | {"note": "a"} for row in seeds({0.1: 1.0, 0.2: 1.01}, number=8)])
+    frame.to_csv(path := tmp_path / "results.csv", index=False)
+    words = (path, "--goal", "max:f1")
+
+    refused, decided = command("decide", *words), command("decide", *words, "--hyperparameters", "lr")
+    along = command("decide", "lr", *words, "--hyperparameters", "lr")
+
+    assert "--repeats seed" in refused.err
+    for answer in (decided, along):
+        assert "8 seeds" in answer.out
+        assert "one run each" not in answer.out
+    rows = best(load_table(path, ["lr"], goal="max:f1"))
+    assert rows["f1 mean"].tolist() == pytest.approx(
+        frame.groupby("lr")["f1"].mean().sort_values()[::-1].tolist()
+    )
+    assert len(best(load_table(path, ["lr"], repeats=(), goal="max:f1"))) == 16
+    assert "each setting ran once" not in f"{verdict(load_table(frame, ['lr'], goal='max:f1'))}"
+
+
 def test_a_page_of_a_csv_says_what_the_commands_say(tmp_path):
     path = wandb(tmp_path, lost=[(0.01, 3)])
     words = (path, "--hyperparameters", "lr", "--repeats", "seed", "--goal", "max:val/f1")
