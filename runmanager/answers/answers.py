@@ -95,6 +95,8 @@ class Answers:
         if self.has_verdict:
             return self._begun(self._clauses[:1])
         if Status.COMPLETED not in self.counts:
+            if number := self.counts.get(Status.CHANGED):
+                return f"Results of {counted(number, 'run')} wait, as the code changed"
             return "No run has completed"
         return self.result or self.question or _question(self.runs, self.ranking)
 
@@ -179,8 +181,10 @@ class Answers:
         ranking = self.ranking
         if not (ranking and ranking.front and ranking.goals[1:]):
             return ""
-        number, noun = counted(len(ranking.front), ranking.noun), ranking.noun
-        return f"The Pareto front has {number}: no other {noun} is better in every goal"
+        return (
+            f"The Pareto front has {counted(len(ranking.front), ranking.noun)}: "
+            f"no other {ranking.noun} is better in every goal"
+        )
 
     @cached_property
     def all_matters(self) -> list[Matters]:

@@ -418,6 +418,15 @@ def test_changed_runs_of_ten_minutes_wait_marked_until_the_user_has_chosen(begin
     assert table()[:2] == [["completed", 1, False]] * 2
 
 
+def test_a_panel_without_a_run_that_counts_names_those_that_wait(begin):
+    begin()
+
+    said = begin(SCORE)[1]
+
+    assert "! Results of 2 runs wait, as the code changed" in said
+    assert "No run has completed" not in said
+
+
 @pytest.mark.parametrize(
     ("value", "runs", "values"),
     [
