@@ -112,7 +112,7 @@ class Attempt:
     @property
     def damage(self) -> str:
         """The damaged lines as text, "" if there are none."""
-        return f"line {listed(self.damaged, _MOST_NAMED)}" if self.damaged else ""
+        return f"line {listed(self.damaged, _MOST_NAMED)} damaged" if self.damaged else ""
 
 
 class Journal(AppendFile):

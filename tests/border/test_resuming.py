@@ -592,7 +592,7 @@ def test_an_own_trainer_goes_on_before_the_epoch_whose_line_is_damaged():
     lines = journal.read_bytes().splitlines(keepends=True)
     lines[3] = lines[3].replace(b"epoch", b"Epoch", 1)
     journal.write_bytes(b"".join(lines))
-    with pytest.warns(RunsWarning, match="line 4"):
+    with pytest.warns(RunsWarning, match=r"attempt-1.jsonl \(line 4 damaged\)"):
         start({"lr": [0.1]}, train_by_hand)
 
     with pytest.warns(RunsWarning, match="line 4"):
