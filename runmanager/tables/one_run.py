@@ -159,7 +159,9 @@ def find_run(path: Path, damaged: list[str] | None = None) -> tuple[Path, RunFol
     experiment = absolute.parent.resolve()
     if not is_experiment(experiment):
         if is_experiment(absolute):
-            raise InvalidArgumentError(f"{path} is an experiment: name a run, as {str(path / '1')!r}")
+            raise InvalidArgumentError(
+                f"{path} is an experiment: name a run, as '{path}/1', or use runmanager list {path}"
+            )
         raise InvalidArgumentError(f"{path} is no run, {no_experiment(path.parent, path)}")
     runs = read_runs(experiment, damaged)
     is_number = path.name.isdecimal() and not absolute.exists()

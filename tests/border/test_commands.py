@@ -196,7 +196,10 @@ def test_a_run_is_shown_with_its_settings_results_and_files(tmp_path):
     assert [row for row in expected.split("|") if row.split() not in rows] == []
 
 
-@pytest.mark.parametrize(("run", "named"), [("sweep/9", "9"), ("swep/1", "sweep"), ("sweep/x", "x")])
+@pytest.mark.parametrize(
+    ("run", "named"),
+    [("sweep/9", "9"), ("swep/1", "sweep"), ("sweep/x", "x"), ("sweep", "runmanager list ")],
+)
 def test_a_run_that_does_not_exist_is_refused_with_what_there_is(root, run, named):
     answer = command("show", root / run)
 
