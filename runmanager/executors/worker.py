@@ -149,9 +149,25 @@ def _obey(faults: Connection) -> None:
         faulthandler.register(signal.SIGUSR1, faults.fileno())
         os.setpgid(0, 0)  # make a process group with the loaders' processes, to end all of them together
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {*SIGNALS} - {signal.SIGINT})  # signals blocked until now
+        os.register_at_fork(before=_block, after_in_parent=_unblock, after_in_child=_end_by_default)
     if sys.platform == "linux":
         _die_with_parent()
     threading.Thread(target=_follow_parent, daemon=True).start()
+
+
+def _block() -> None:
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+
+
+def _unblock() -> None:
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+
+
+def _end_by_default() -> None:
+    """Let SIGTERM end a process that the run has forked; it was blocked since before the fork."""
+    if signal.getsignal(signal.SIGTERM) is _stop:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    _unblock()
 
 
 def _die_with_parent() -> None:

@@ -141,6 +141,26 @@ def awaited(path):
     raise AssertionError(f"{path} has not come")
 
 
+def stubborn():
+    while True:
+        with contextlib.suppress(KeyboardInterrupt):
+            time.sleep(60)
+
+
+def forks_and_terminates(_run, _report):
+    process = multiprocessing.get_context("fork").Process(target=stubborn)
+    process.start()
+    process.terminate()
+    process.join(10)
+    process.kill()
+    return Outcome(Status.COMPLETED, str(process.exitcode), 1)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows forks no process")
+def test_a_process_that_a_run_forks_and_terminates_ends_as_one_of_any_other_process():
+    assert execute(forks_and_terminates) == [Outcome(Status.COMPLETED, str(-signal.SIGTERM), 1)]
+
+
 @pytest.mark.slow(everywhere=True)
 def test_a_daemon_that_a_run_starts_lives_on(tmp_path):
     def work(_run, _report):
