@@ -8,7 +8,6 @@ import re
 import signal
 import sys
 from multiprocessing.util import get_temp_dir
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -19,7 +18,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 from tests.nightly import IS_NIGHT
-from tests.warm import Warm, fork_fork_servers
+from tests.warm import Warm
 
 settings.register_profile(
     "runmanager",
@@ -40,6 +39,7 @@ for name in ("COLUMNS", "LINES"):  # with readline in it, pytest gives those of 
 
 # what imports lightning or transformers, only where a test needs it
 collect_ignore_glob = ["*_study.py"]
+IMPORTED_BY_TESTS = ["pytest", "hypothesis", "pandas", "tests.accelerators"]
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -51,23 +51,22 @@ def _without_waiting_for_the_disk():
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _forked_lanes(_without_waiting_for_the_disk):
-    """Fork the process that lanes are forked from from this one, which has imported what tests need.
+def _warmer_lanes():
+    """Let the process that lanes are forked from import what test modules import: else each lane does.
 
     It serves all tests: its socket must not be in a folder that one of them has set for temporary files.
     """
-    import torch  # noqa: F401
+    from multiprocessing import forkserver
 
-    from runmanager import LanesExecutor
-
+    usual = forkserver.set_forkserver_preload
     get_temp_dir()
-    if sys.platform == "linux":
-        fork_fork_servers()
-        LanesExecutor().prepare(print, Path())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(forkserver, "set_forkserver_preload", lambda names: usual([*names, *IMPORTED_BY_TESTS]))
+        yield
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _no_other_test_module(request, _forked_lanes):
+def _no_other_test_module(request):
     """Take the other test modules for not imported: each start of a grid reads all files of its user."""
     others = {name: each for name, each in sys.modules.items() if re.match(r"tests\.(\w+\.)*test_", name)}
     others.pop(request.module.__name__, None)
@@ -78,7 +77,7 @@ def _no_other_test_module(request, _forked_lanes):
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _num_usual_threads(_forked_lanes):
+def _num_usual_threads():
     """Compute with one thread: small networks are slower with more, and other tests run beside."""
     import torch
 
