@@ -142,7 +142,7 @@ def result(root: Path) -> dict[str, Any]:
         "ended": runs[[*kept, "run", "status", "epochs"]],
     }
     weights = {
-        path.parent.name: {name: _hash(value) for name, value in _load(path).items()}
+        path.parent.name[:3]: {name: _hash(value) for name, value in _load(path).items()}  # its number
         for path in sorted(experiment.glob("*/weights.pt"))
     }
     rows = {name: [tuple(map(repr, row)) for row in t.itertuples(index=False)] for name, t in tables.items()}
