@@ -211,12 +211,12 @@ def test_a_run_that_does_not_exist_is_refused_with_what_there_is(root, run, name
 
 
 def test_a_run_whose_epochs_lack_the_metric_of_the_goal_is_shown(tmp_path):
-    results: dict[float, dict[str, float]] = {0.1: {"f1": 0.5}, 0.2: {"loss": 2}}
-    execute(tmp_path, {"lr": [*results]}, lambda run: results[run.lr], epochs=2, goal="max:f1")
+    results: dict[float, dict[str, float]] = {0.1: {"reward": 0.5}, 0.2: {"loss": 2}}
+    execute(tmp_path, {"lr": [*results]}, lambda run: results[run.lr], epochs=2, goal="max:reward")
 
     answer = command("show", tmp_path / "e/2")
 
-    assert (answer.code, "f1" in answer.out, "loss" in answer.out) == (0, False, True)
+    assert (answer.code, "reward" in answer.out, "loss" in answer.out) == (0, False, True)
 
 
 def test_best_takes_another_goal_other_repeats_and_a_number_of_rows(root):
