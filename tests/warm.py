@@ -17,13 +17,13 @@ import threading
 import traceback
 import warnings
 from collections.abc import Mapping
-from multiprocessing import forkserver, resource_tracker, util
+from multiprocessing import resource_tracker, util
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any, Self
 
 LONGEST_S = 180
-IGNORED = (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning)  # by Python
+FILTERS = list(warnings.filters)
 HOME = str(Path(__file__).parents[1])
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 """On a busy machine, idle threads take the others' time."""
@@ -201,9 +201,7 @@ def fork_fork_servers() -> None:
         program = str(args[-1])
         if "forkserver" not in program:
             return int(start(path, args, descriptors))
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # only this thread is forked, as it has to be
-            pid = os.fork()
+        pid = os.fork()
         if not pid:
             _become(program, descriptors)
         return pid
@@ -212,10 +210,8 @@ def fork_fork_servers() -> None:
 
 
 def _become(program: str, descriptors: list[int]) -> None:
-    """Execute a program as a new process would: without the files, the signals and the hooks of this one."""
-    for name in ("stdout", "stderr", "excepthook", "unraisablehook", "breakpointhook"):
-        setattr(sys, name, getattr(sys, f"__{name}__"))
-    threading.excepthook = threading.__excepthook__
+    """Execute a program as a new process would: without the files, the signals and the filters of this one."""
+    sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
     try:
         kept = [2, *sorted(descriptors), os.sysconf("SC_OPEN_MAX")]
         for before, after in itertools.pairwise(kept):
@@ -223,11 +219,7 @@ def _become(program: str, descriptors: list[int]) -> None:
                 os.closerange(before + 1, after)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
-        warnings.resetwarnings()
-        for category in IGNORED:
-            warnings.simplefilter("ignore", category)
-        vars(forkserver._forkserver)["_lock"] = threading.Lock()  # held by who forks
-        sys.modules.pop("runmanager.executors.forkserver_preload", None)
+        warnings.filters[:] = FILTERS  # type: ignore[index]
         vars(resource_tracker)["_resource_tracker"] = resource_tracker.ResourceTracker()
         exec(program, {})  # noqa: S102 - as Python would
     except SystemExit:
