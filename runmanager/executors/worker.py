@@ -179,20 +179,17 @@ def _die_with_parent() -> None:
     """
     prctl = ctypes.CDLL(None).prctl
     lane, main = os.getpid(), threading.get_ident()
-    forking = threading.local()  # the process that forks, in the thread that does
-
-    def before_fork() -> None:
-        forking.process = os.getpid()
 
     def after_fork() -> None:
-        # the thread that forked is the only one here, and has kept its identifier
-        if forking.process == lane and threading.get_ident() == main:
+        nonlocal main
+        if threading.get_ident() == main:  # the thread that forked has kept its identifier
             prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
             if os.getppid() != lane:
                 os._exit(1)
+        main = 0  # processes that this one forks do without
 
     prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    os.register_at_fork(before=before_fork, after_in_child=after_fork)
+    os.register_at_fork(after_in_child=after_fork)
 
 
 def _stop(_number: int, _frame: FrameType | None) -> None:
