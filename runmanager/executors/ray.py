@@ -179,11 +179,12 @@ def connected(address: str | None) -> Iterator[None]:
         yield
     finally:
         with signals_wait():  # after an interrupted shutdown, Ray ends the process without a message
-            ray.shutdown()
-        worker.print_to_stdstream = print_of_ray
-        os.environ.update(before)
-        for name in os.environ.keys() - before:
-            del os.environ[name]
+            try:
+                ray.shutdown()
+            finally:
+                worker.print_to_stdstream = print_of_ray
+                os.environ.clear()
+                os.environ.update(before)
 
 
 def _answering(address: str) -> str:

@@ -120,7 +120,7 @@ def test_lanes_are_what_the_cluster_has_room_for(cluster, options, lanes):
 
 @pytest.mark.parametrize(("times", "is_finished"), [(1, True), (2, False)])
 def test_ctrl_c_waits_until_ray_is_shut_down_unless_it_comes_again(cluster, monkeypatch, times, is_finished):
-    before, finished = signal.getsignal(signal.SIGINT), []
+    before, finished, variables = signal.getsignal(signal.SIGINT), [], dict(os.environ)
     monkeypatch.setattr(os, "environ", dict(os.environ))
 
     def shut_down():
@@ -134,6 +134,7 @@ def test_ctrl_c_waits_until_ray_is_shut_down_unless_it_comes_again(cluster, monk
         cluster.executor().missing("cpu")
 
     assert (bool(finished), signal.getsignal(signal.SIGINT)) == (is_finished, before)
+    assert dict(os.environ) == variables
 
 
 def test_a_second_grid_is_refused_while_a_grid_uses_ray_whose_variables_end_with_it(cluster, tmp_path):
