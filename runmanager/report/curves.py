@@ -13,8 +13,8 @@ from runmanager.core.goal import KEPT, x_column, x_of
 from runmanager.core.outcome import Status
 from runmanager.core.state import RunResult
 from runmanager.core.wording import counted
-from runmanager.report.model import NUM_COLORS, ReportData
-from runmanager.report.svg import Figure, Scale, apart, cut_text, polyline, range_of, spaced
+from runmanager.report.model import ReportData
+from runmanager.report.svg import Figure, Scale, polyline, range_of, spaced
 from runmanager.tables.cells import cell
 from runmanager.tables.columns import metrics_of
 
@@ -23,7 +23,7 @@ _MOST_LINES = 600  # maximum number of curves in the file
 _MOST_POINTS = 120  # maximum number of points per curve
 _MIXING = 7919  # a prime that shuffles the drawing order, so that no value covers the others
 _MOST_BANDS = 5  # maximum number of settings whose mean and interval are drawn
-_LABELS = 68  # width of the labels at the right end of the lines
+_LABEL = 60  # width of the label at the end of the best curve
 _LEAST = 3  # minimum number of repeats for a confidence interval; the band of two repeats is their range
 _BETTER = 0.01  # relative margin over the last epoch from which a better earlier epoch is mentioned
 
@@ -78,7 +78,7 @@ def _figure(data: ReportData, metric: str, lines: Mapping[int, Curve], name: str
     points = [point for curve in lines.values() for point in curve]
     first = min(epoch for epoch, _ in points) if data.x_axis else 1
     best = data.order[0] if data.order else -1
-    figure = Figure(name, f"{metric} by {x_column(data.x_axis)}", right=_LABELS, figure="curves", metric=metric)
+    figure = Figure(name, f"{metric} by {x_column(data.x_axis)}", right=_LABEL, figure="curves", metric=metric)
     x = figure.across(first, max(epoch for epoch, _ in points))
     y = figure.up(*range_of([value for _, value in points], [value for _, value in lines.get(best, [])]))
     outside = sum(any(not y.low <= value <= y.high for _, value in curve) for curve in lines.values())
@@ -110,7 +110,8 @@ def _figure(data: ReportData, metric: str, lines: Mapping[int, Curve], name: str
         last = lines[best][-1]  # it may equal an earlier best
         epoch, value = max(lines[best], key=lambda point: (sign * point[1], point == last))
         figure.path(f"M{x(epoch):.1f} {y(value):.1f}h0", "peak", run=best)
-    _label(figure, data, lines, y)
+        label = f"run {data.names[best].rpartition('run ')[2]}"
+        figure.text(x(last[0]) + 9, y(last[1]) + 4, label, "end", "start")
     return figure
 
 
@@ -194,22 +195,3 @@ def _resumed(data: ReportData, index: int, curve: Curve, x: Scale, y: Scale) -> 
         x_of(record, data.x_axis) for record in data.results[index].epochs if record.cold and record.epoch > 1
     }
     return "".join(f"M{x(epoch):.1f} {y(value) - 4:.1f}v8" for epoch, value in curve if epoch in cold)
-
-
-def _label(figure: Figure, data: ReportData, lines: Mapping[int, Curve], y: Scale) -> None:
-    """Label the right end of the lines: the best run, and each value that has a color."""
-    ends: list[tuple[float, str, str]] = []
-    if data.order and data.order[0] in lines:
-        end = y(lines[data.order[0]][-1][1])
-        ends.append((end, f"run {data.names[data.order[0]].rpartition('run ')[2]}", "end best"))
-    if (colored := data.colored) and not colored.is_sampled:
-        for code in spaced(range(len(colored.labels)), NUM_COLORS):
-            # a label stands beside the line of a run that did not diverge
-            values = [lines[i][-1][1] for i in data.order if i in lines and colored.codes[i] == code]
-            if values:
-                end = y(statistics.median_low(values))
-                ends.append((end, colored.labels[code], f"end {colored.colors[code]}"))
-    heights = apart([min(max(end, y.end), y.start) for end, _, _ in ends], 14, y.end, y.start)
-    for height, (_, label, kind) in zip(heights, ends, strict=True):
-        figure.text(figure.end + 14, height + 4, cut_text(label, _LABELS - 14), kind, "start")
-        figure.line(figure.end + 4, height, figure.end + 11, height, f"swatch {kind[4:]}")

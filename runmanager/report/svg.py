@@ -1,6 +1,5 @@
 """The drawing tools of all figures: scales, the SVG image, lines and labels."""
 
-import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -171,19 +170,6 @@ def cut_text(label: str, room: float = 74.0) -> str:
     """Shorten a label to the available width."""
     most = max(4, int(room / _LETTER))
     return label if len(label) <= most else f"{label[: most - 1]}…"
-
-
-def apart(positions: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Spread positions until they are at least `gap` apart, inside the range if they fit."""
-    ranked = sorted(range(len(positions)), key=lambda index: positions[index])
-    moved = list(positions)
-    for before, index in itertools.pairwise(ranked):
-        moved[index] = max(moved[index], moved[before] + gap)
-    limit = high
-    for index in reversed(ranked):
-        moved[index] = min(moved[index], limit)
-        limit = moved[index] - gap
-    return [max(position, low) for position in moved]
 
 
 def spaced(items: Sequence[Any], most: int) -> list[Any]:

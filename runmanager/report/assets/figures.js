@@ -93,9 +93,7 @@ const figures = (() => {
         hide(path, !isOne || !runs.every(isVisible));
         recolor(path, runs[0]);
       }
-      // labels at the end of the lines are of all runs and the first colors
-      const isOther = page.isFiltered() || (colored && colored.name !== data.colored);
-      for (const each of this.svg.querySelectorAll(".end, .swatch")) hide(each, isOther);
+      for (const label of this.svg.querySelectorAll(".end")) hide(label, !seen.has(data.order[0]));
     }
   }
 
