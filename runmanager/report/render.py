@@ -224,6 +224,7 @@ def render(data: ReportData, damaged: Sequence[str] = (), seconds: float | None 
         overview=overview,
         effects=effects,
         curves=curves.learning(data),
+        together=sections.together(data),
         legend=sections.legend(data),
         timeline=timeline(busy, data),
         facts=sections.facts(data),

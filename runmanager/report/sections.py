@@ -11,7 +11,7 @@ from runmanager.answers.answers import INTERVAL, REPEATS, Answers, columns_of_nu
 from runmanager.answers.conclusion import cli_command
 from runmanager.answers.contest import EQUAL, UNDECIDED
 from runmanager.answers.failures import failures
-from runmanager.answers.ranking import is_same
+from runmanager.answers.ranking import is_same, mean_of
 from runmanager.answers.sentences import capital, left_to_execute
 from runmanager.answers.verdict_sentence import two_digits
 from runmanager.answers.view import TIMES
@@ -24,7 +24,7 @@ from runmanager.report.model import ReportData
 from runmanager.tables.cells import aligned, cell, duration, durations, join
 
 _MOST_NAMED = 12  # maximum number of runs named per cause
-_MOST_SETTINGS = 10  # maximum number of rows in the table of settings
+_MOST_SETTINGS = 10  # maximum number of rows in a table of settings
 _MOST_ROWS = 1000  # maximum number of table rows in the file; the script adds further rows on demand
 LAST_LINES = 15  # number of lines from an error.log
 _FACTS = {"command": "command", "commit": "commit", "machine": "host"}  # name -> key in a run's first line
@@ -114,6 +114,24 @@ def _behind(data: ReportData, rank: int) -> str:
     if is_same(best.mean, setting.mean):
         return "the same mean"
     verdict = data.answers.verdict_on(None)
+def together(data: ReportData) -> tuple[Any, ...] | None:
+    """Return the hyperparameters of the two largest effects, the settings per pair of values, and its mean."""
+    axes = [axis for axis in data.compared if axis.name in data.answers.matters.changes][:2]
+    axes.sort(key=lambda axis: -len(axis.labels))
+    if data.is_searched or len(axes) < 2 or len(axes[0].labels) > _MOST_SETTINGS:  # noqa: PLR2004 - two
+        return None
+    cells: dict[tuple[int, ...], list[float]] = {}
+    for setting in data.ranking.settings:
+        cells.setdefault(tuple(axis.codes[setting.rows[0]] for axis in axes), []).append(setting.mean)
+    means, sizes = [mean_of(each) for each in cells.values()], {*map(len, cells.values())}
+    worst, best = sorted((min(means), max(means)), reverse=not data.goal.is_larger_better)
+    if len(sizes) > 1 or worst == best:
+        return None
+    shares = [(mean - worst) / (best - worst) for mean in means]
+    shaded = dict(zip(cells, zip(aligned(means), shares, strict=True), strict=True))
+    return axes, max(sizes), shaded
+
+
     state = verdict.states.get(rank, UNDECIDED)
     chance = {UNDECIDED: ", may be chance", EQUAL: f", equal within {cell(verdict.margin)}"}.get(state, "")
     return f"{two_digits(best.mean - setting.mean)}{chance}"
