@@ -14,7 +14,8 @@ from runmanager.tables.cells import aligned, cell
 _MOST_AXES = 8  # maximum number of figures
 _GOLDEN = 0.618034  # the step of the jitter: multiples of this number modulo 1 are spread evenly
 _OUTER = 0.25  # outer share of a range: if all best runs are in this share, the range may be too narrow
-_FEWEST = 5  # minimum number of best runs; all five are in an outer quarter by chance in 1 of 500 axes
+_BEST = 3  # minimum number of best runs
+_FEWEST = 5  # minimum number of best runs for a hint: five are in an outer quarter by chance in 1 of 500 axes
 _MOST_NAMED = 4  # maximum number of values in a sentence
 
 
@@ -85,8 +86,7 @@ def best_so_far(data: ReportData, busy: Sequence[Busy]) -> Figure | None:
         bests.append(run if is_better else bests[-1])
     last = bests.index(bests[-1]) + 1
     figure = Figure("history", f"The best {data.goal.metric} so far", figure="points")
-    which = "The best single run" if data.ranking.repeats else "The best"
-    figure.words = f"{which}, {data.names[bests[-1]]}, was number {last:,} of {len(runs):,} to end."
+    figure.words = f"The best single run, {data.names[bests[-1]]}, was number {last:,} of {len(runs):,} to end."
     dots = _in_order(figure, data, [[run] for run in runs], "runs that have ended")
     y_of = {run: y for _, y, run in dots}
     corners: list[tuple[float, float]] = []
@@ -164,8 +164,8 @@ def _effect_sentence(data: ReportData, axis: PageAxis) -> str:
 
 
 def _range_sentence(data: ReportData, axis: PageAxis) -> str:
-    """Return a sentence about the values of the best tenth of the runs, at least five, for a hyperparameter."""
-    number, scores = max(_FEWEST, math.ceil(len(data.order) / 10)), data.scores
+    """Say which values of a hyperparameter the best tenth of the runs have, at least three runs."""
+    number, scores = max(_BEST, math.ceil(len(data.order) / 10)), data.scores
     left_out = {scores[run] for run in data.order[number : number + 1]}  # of ties, all are named or none
     best = [run for run in data.order[:number] if scores[run] not in left_out]
     best = best or [run for run in data.order if scores[run] in left_out]
@@ -178,13 +178,13 @@ def _range_sentence(data: ReportData, axis: PageAxis) -> str:
         return f"{which} have no {axis.name}."
     low, high, first, last = map(cell, (ours[0], ours[-1], tried[0], tried[-1]))
     share = value_scale(tried[0], tried[-1], 0.0, 1.0, is_wide=is_in_magnitudes(tried))
-    hint = ""
-    if len(ours) >= _FEWEST and share(ours[-1]) < _OUTER:
-        hint = " They are at the lower end: smaller values may be better."
-    elif len(ours) >= _FEWEST and share(ours[0]) > 1 - _OUTER:
-        hint = " They are at the upper end: larger values may be better."
     have = f"{low} to {high}" if low != high else low
-    return f"{which} have {axis.name} {have}; {first} to {last} were tried.{hint}"
+    text, end = f"{which} have {axis.name} {have}; {first} to {last} were tried.", ""
+    if share(ours[-1]) < _OUTER:
+        end = "lower end: smaller"
+    elif share(ours[0]) > 1 - _OUTER:
+        end = "upper end: larger"
+    return f"{text} They are at the {end} values may be better." if end and len(ours) >= _FEWEST else text
 
 
 def _counts(axis: PageAxis, runs: Iterable[int]) -> str:

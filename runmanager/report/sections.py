@@ -39,6 +39,9 @@ def basis(data: ReportData) -> str:
     text = f"The {which} of each run counts, {'higher' if data.goal.is_larger_better else 'lower'} is better."
     if answers.has_verdict:
         text += f" A verdict is wrong in at most {100 * answers.decision.error:g} of 100 experiments."
+        lead = answers.decision.closest
+        if answers.decision.outcome in (BETTER, UNDECIDED):
+            text += f" A decision needs evidence {lead.least:g}; the lead has {lead.evidence:.2g}."
     return text
 
 

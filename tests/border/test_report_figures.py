@@ -81,7 +81,7 @@ def test_the_key_of_the_curves_names_only_what_is_drawn(tmp_path, seeds, said):
     words = text_of(by_id(page, "learning"))
     assert bool(said) == bool(marks(page, "curves-0", "band")) == ("means" in words)
     assert said in words
-    assert "the best run" in words
+    assert ", the best" in words
     assert "resumed" not in words
 
 
