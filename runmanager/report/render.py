@@ -166,7 +166,7 @@ def _entry(data: ReportData, *, is_over: bool) -> dict[str, Any]:
     facts = [f"{counted(len(data.results), 'run')}: {statuses_in_words(run.status for run in data.results)}"]
     if data.order:
         facts.append(f"goal {' and '.join(map(str, data.ranking.goals))}")
-    if left := sections.left(data.answers, is_over=is_over):
+    if left := sections.left(data, is_over=is_over):
         facts.append(left)
     note = first_line_of_note(data.note)
     return {"title": data.title, "note": note, "headline": data.answers.headline, "facts": facts}
@@ -229,7 +229,7 @@ def render(data: ReportData, damaged: Sequence[str] = (), seconds: float | None 
         timeline=timeline(busy, data),
         facts=sections.facts(data),
         times=times(busy, is_over=data.answers.is_over),
-        left=sections.left(data.answers, is_over=seconds is None and not data.is_foreign),
+        left=sections.left(data, is_over=seconds is None and not data.is_foreign),
         seconds=seconds,
         cell=cell,
         counted=counted,

@@ -7,9 +7,9 @@ from typing import Any
 
 import pandas as pd
 
-from runmanager.answers.answers import INTERVAL, REPEATS, Answers, columns_of_numbers
+from runmanager.answers.answers import INTERVAL, REPEATS, columns_of_numbers
 from runmanager.answers.conclusion import cli_command
-from runmanager.answers.contest import EQUAL, UNDECIDED
+from runmanager.answers.contest import BETTER, EQUAL, UNDECIDED
 from runmanager.answers.failures import failures
 from runmanager.answers.ranking import is_same, mean_of
 from runmanager.answers.sentences import capital, left_to_execute
@@ -45,14 +45,22 @@ def basis(data: ReportData) -> str:
     return text
 
 
-def left(answers: Answers, *, is_over: bool) -> str:
-    """Say how many runs may still get a result; "" if there is no such run."""
-    number = sum(number for word, number in answers.counts.items() if Status(word).is_open)
+def left(data: ReportData, *, is_over: bool) -> str:
+    """Say how many runs may still get a result, and where they resume; "" if there is no such run."""
+    number = sum(run.status.is_open for run in data.results)
     if not number:
         return ""
-    is_stopped = is_over and not any(Status(word).is_in_progress for word in answers.counts)
-    step = "; start the same command again to execute them" if is_stopped else ""
-    return f"{left_to_execute(number, len(answers.runs))}{step}"
+    text = left_to_execute(number, len(data.results))
+    if is_over and not any(run.status.is_in_progress for run in data.results):
+        text += "; start the same command again"
+        names = [
+            f"{name} resumes {run.inside or f'after epoch {len(run.epochs)}'}"
+            for name, run in zip(data.names, data.results, strict=True)
+            if run.status is Status.INTERRUPTED
+            and (run.inside or (run.folder.path / files.CHECKPOINT).exists())
+        ]
+        text += f": {listed(names)}" if names else ""
+    return text
 
 
 def cards(data: ReportData) -> dict[str, str]:
