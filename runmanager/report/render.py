@@ -4,6 +4,7 @@ import base64
 import hashlib
 import html
 import os
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -43,6 +44,7 @@ else:
 _SHARE = 20  # writing the page takes at most 1 / _SHARE of the time
 _LEAST_S = 2.0  # minimum time between two updates
 _SCRIPTS = ("where", "state", "address", "reading", "mini", "views", "figures", "page")
+_WHOLE = re.compile(r"\(?(?:--[\w-]+|[\w.]+=(?:&quot;|[\w.:+-])*|95 %|[Rr]un \d+)[),;]*")
 _ASSETS = Path(__file__).parent / "assets"
 
 
@@ -247,8 +249,16 @@ def _template(name: str) -> "Template":
     environment = Environment(
         loader=FileSystemLoader(_ASSETS), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True, finalize=_printable,
+    environment.filters["whole"] = _whole
     )  # fmt: skip
     return environment.get_template(name)
+
+def _whole(text: str) -> str:
+    """Return a sentence as HTML whose options and settings stay on one line."""
+    from markupsafe import Markup
+
+    return Markup(_WHOLE.sub(r'<span class="whole">\g<0></span>', html.escape(_printable(text))))  # noqa: S704
+
 
 
 def _printable(value: Any) -> Any:
