@@ -15,8 +15,7 @@ from runmanager.report.model import ReportData
 from runmanager.report.sections import LAST_LINES
 
 _MOST_VIEWS = 300  # maximum number of runs with all details in the page
-# if there are more runs, columns of mostly distinct values are left out, and numbers are rounded
-_MOST_WIDE = 2000
+_MOST_WIDE = 2000  # of more runs, columns of mostly distinct values are left out, and numbers are rounded
 _FACTS = ("command", "commit", "host", "device", "device_name")  # keys of the first line of a journal
 _DIGITS = 5
 _MOST_EPOCHS = 40  # maximum number of epochs per curve in the view of a run

@@ -41,8 +41,7 @@ def by_two_goals(data: ReportData) -> Figure | None:
         return None
     figure = Figure("overview", f"{metric} by {other}", figure="points")
     front = sorted(setting.means[1::-1] for setting in data.ranking.front)
-    which = "those on the line, the Pareto front" if len(front) > 1 else data.names[data.order[0]]
-    figure.words = f"No other run is better in both goals than {which}."
+    figure.words = "A dot is a run; lines join the Pareto front."
     numbers, firsts = [values[run] for run in runs], [data.scores[run] for run in runs]
     x, y = figure.across(min(numbers), max(numbers), is_wide=False), figure.up(min(firsts), max(firsts))
     figure.axes(x, y, other)
@@ -62,9 +61,8 @@ def by_rank(data: ReportData) -> Figure | None:
     if not data.order or len({data.scores[run] for run in runs}) == 1:
         return None
     figure = Figure("overview", f"{data.goal.metric} of all {ranking.noun}s", figure="points")
-    figure.words = (
-        "A column is a setting, a dot a run, a bar the mean." if ranking.repeats else "A dot is a run."
-    )
+    columns_in_words = "A column is a setting, a dot a run, a bar the mean."
+    figure.words = columns_in_words if ranking.repeats else "A dot is a run."
     if len(runs) > len(data.order):
         figure.words += " Pruned runs are drawn at their last epoch."
     _in_order(figure, data, [*columns.values()], f"{ranking.noun}s, the best first")

@@ -44,8 +44,8 @@ else:
 _SHARE = 20  # writing the page takes at most 1 / _SHARE of the time
 _LEAST_S = 2.0  # minimum time between two updates
 _SCRIPTS = ("where", "state", "address", "reading", "mini", "views", "figures", "page")
-_WHOLE = re.compile(r"\(?(?:--[\w-]+|[\w.]+=(?:&quot;|[\w.:+-])*|95 %|[Rr]un \d+)[),;]*")
 _ASSETS = Path(__file__).parent / "assets"
+_WHOLE = re.compile(r"\(?(?:--[\w-]+|[\w.]+=(?:&quot;|[\w.:+-])*|95 %|[Rr]un \d+)[),;]*")
 
 
 class WrittenReport(_Path):
@@ -225,8 +225,8 @@ def render(data: ReportData, damaged: Sequence[str] = (), seconds: float | None 
         note=_markdown(data.note),
         overview=overview,
         effects=effects,
-        curves=curves.learning(data),
         together=sections.together(data),
+        curves=curves.learning(data),
         legend=sections.legend(data),
         timeline=timeline(busy, data),
         facts=sections.facts(data),
@@ -249,16 +249,16 @@ def _template(name: str) -> "Template":
     environment = Environment(
         loader=FileSystemLoader(_ASSETS), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True, finalize=_printable,
-    environment.filters["whole"] = _whole
     )  # fmt: skip
+    environment.filters["whole"] = _whole
     return environment.get_template(name)
+
 
 def _whole(text: str) -> str:
     """Return a sentence as HTML whose options and settings stay on one line."""
     from markupsafe import Markup
 
     return Markup(_WHOLE.sub(r'<span class="whole">\g<0></span>', html.escape(_printable(text))))  # noqa: S704
-
 
 
 def _printable(value: Any) -> Any:

@@ -114,17 +114,6 @@ def settings(data: ReportData) -> dict[str, Any] | None:
     }
 
 
-def _behind(data: ReportData, rank: int) -> str:
-    """Return the distance of a setting to the leading setting, and whether this distance may be chance."""
-    ranking = data.ranking
-    best, setting = ranking.settings[0], ranking.settings[rank]
-    if not rank:
-        return ""
-    if why_below := ranking.why_below(setting):
-        return f"{why_below}: ranks below"
-    if is_same(best.mean, setting.mean):
-        return "the same mean"
-    verdict = data.answers.verdict_on(None)
 def together(data: ReportData) -> tuple[Any, ...] | None:
     """Return the hyperparameters of the two largest effects, the settings per pair of values, and its mean."""
     axes = [axis for axis in data.compared if axis.name in data.answers.matters.changes][:2]
@@ -143,6 +132,17 @@ def together(data: ReportData) -> tuple[Any, ...] | None:
     return axes, max(sizes), shaded
 
 
+def _behind(data: ReportData, rank: int) -> str:
+    """Return the distance of a setting to the leading setting, and whether this distance may be chance."""
+    ranking = data.ranking
+    best, setting = ranking.settings[0], ranking.settings[rank]
+    if not rank:
+        return ""
+    if why_below := ranking.why_below(setting):
+        return f"{why_below}: ranks below"
+    if is_same(best.mean, setting.mean):
+        return "the same mean"
+    verdict = data.answers.verdict_on(None)
     state = verdict.states.get(rank, UNDECIDED)
     chance = {UNDECIDED: ", may be chance", EQUAL: f", equal within {cell(verdict.margin)}"}.get(state, "")
     return f"{two_digits(best.mean - setting.mean)}{chance}"

@@ -65,13 +65,12 @@ def timeline(busy: Sequence[Busy], data: ReportData) -> Figure | None:
     lanes = [(device, row) for device, rows in _lanes(busy).items() for row in rows][:_MOST_LANES]
     base = _TOP + _LANE * len(lanes)
     figure = Figure("timeline", "Runs by device and time", size=(_WIDTH, base + _BOTTOM), figure="bars")
-    figure.words = f"{_sentence(busy, position(last))}{', pauses left out' if pauses else ''}."
+    figure.words = f"{_sentence(busy, position(last))}."
     x = Scale(0.0, position(last), _LEFT, _WIDTH - _RIGHT)
     for tick in x.ticks(6):
         figure.line(x(tick), _TOP, x(tick), base, "grid")
-        figure.text(x(tick), base + 15, duration(tick) if tick else "0")
-    axis = "time without pauses" if pauses else "time since the first start"
-    figure.text(_LEFT, base + 33, axis, "name", "start")
+        figure.text(x(tick), base + 15, duration(tick).replace(".0 s", " s") if tick else "0")
+    figure.text(_LEFT, base + 33, "time without pauses", "name", "start")
     for time, seconds in pauses:
         at = x(position(time))
         figure.line(at, _TOP - 4, at, base, "pause")
@@ -102,7 +101,6 @@ def times(busy: Sequence[Busy], *, is_over: bool) -> str:
     text += f"{'took' if is_over else 'so far'} {duration(last - first)}"
     if pauses := _pauses(spans):
         text += f", with {counted(len(pauses), 'pause')} ({duration(sum(seconds for _, seconds in pauses))})"
-        text += " in which no run was executed"
     return f"{text}."
 
 
