@@ -554,8 +554,8 @@ class Display(Listener):
     def clear(self) -> None:
         """Clear temporary lines for other output."""
 
-    def add_runs(self, folders: Sequence[RunFolder], more: int) -> None:
-        """Called when further runs are due; a search may still add `more`."""
+    def add_runs(self, folders: Sequence[RunFolder]) -> None:
+        """Called when further runs are due."""
 
     def stopping(self, signals: Signals) -> None:
         """Called when a signal stops the grid; several signals cause several calls."""

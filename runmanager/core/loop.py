@@ -181,7 +181,7 @@ class Loop:
                         return SOME_FAILED
                     if self.search:
                         more = ranks.from_main(functools.partial(self._ask, self.search))
-                        self.display.add_runs([planned.folder for planned in more.due], self.num_more)
+                        self.display.add_runs([planned.folder for planned in more.due])
                         self._hand_over(more, runs)
         except (KeyboardInterrupt, StorageError) as error:
             if self.task.raises:

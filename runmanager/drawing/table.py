@@ -104,10 +104,11 @@ class Table:
             widths = [max(map(cell_len, head.split("\n"))) for head in heads]
             least = [*map(max, rooms, widths)]
             kept = self._kept(least, width)
-            if {*self._first}.isdisjoint(name for index, name in enumerate(self._names) if index not in kept):
+            left_out = [head for index, head in enumerate(self._heads) if index not in kept]
+            if {*self._first}.isdisjoint(left_out):
                 break
         if everything or self._fold:
-            kept = list(range(len(heads)))
+            kept, left_out = [*range(len(heads))], []
         if self._fold:
             least = [min(room, _LEAST_FOLDED) for room in least]
         drawn = rich.table.Table(box=None, padding=(0, len(GAP), 0, 0))
@@ -129,7 +130,7 @@ class Table:
             line = Text.assemble(*((part.text, part.style or "") for part in segments))
             line.rstrip()
             rows.append(line)
-        return rows, [head for index, head in enumerate(self._heads) if index not in kept]
+        return rows, left_out
 
     def _kept(self, least: Sequence[int], width: int) -> list[int]:
         """Return the columns that fit a width, the important ones first."""

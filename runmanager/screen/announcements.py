@@ -33,8 +33,8 @@ def announce(loop: Loop, first: Plan) -> None:
     left = [planned.start.status for planned in first.runs if not planned.action.is_due]
     num_begun = sum(planned.action is Action.CONTINUE for planned in first.due)
     begun = f" ({num_begun:,} begun before)" if num_begun else ""
-    counts = [counted(len(first.runs) + more, "run"), f"{len(first.due) + more:,} to execute{begun}"]
-    say(f"{path}: {', '.join([*counts, *filter(None, [statuses_in_words(left)])])}")
+    counts = f"{counted(len(first.runs) + more, 'run')}, {len(first.due) + more:,} to execute{begun}"
+    say(f"{path}: {', '.join(filter(None, [counts, statuses_in_words(left)]))}")
     for part in (loop.search, loop.pruner):
         if part and (sentence := part.introduction()):
             say(sentence)

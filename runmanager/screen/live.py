@@ -5,27 +5,28 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
+from rich.cells import cell_len
 from rich.text import Text
 
 from runmanager.answers.sentences import VARIABLE
 from runmanager.core import files
 from runmanager.core.contracts import Display, Signals
-from runmanager.core.experiment import Design, RunFolder, varying
+from runmanager.core.experiment import RunFolder, varying
 from runmanager.core.loop import Loop, Plan
 from runmanager.core.outcome import BatchProgress, EpochRecord, Outcome, Status
 from runmanager.core.run import Run
-from runmanager.core.state import RunResult
 from runmanager.core.wording import counted, did_you_mean, last_state, printable
 from runmanager.drawing.console import choose_screen, colored
 from runmanager.drawing.table import GAP
 from runmanager.errors import InvalidArgumentError
 from runmanager.screen.announcements import announce, changes_of
 from runmanager.screen.plan_table import costs_of, plan_summary, plan_table
-from runmanager.screen.run_rows import COUNT, DEVICE, Running, RunTable, with_note
+from runmanager.screen.run_rows import COUNT, DEVICE, Running, RunTable
 from runmanager.screen.time_left import costs, rounded, scheduled
 from runmanager.tables.cells import brief, duration, durations, join, steady
 from runmanager.tables.run_numbers import ranked_numbers
@@ -36,8 +37,9 @@ if TYPE_CHECKING:
 _LIVE_S = 0.5  # time between two drawings
 _PLAIN_S = 60.0  # time between two plain lines about the whole grid
 _PROBLEMS = ("✗", "!")  # first characters of lines that are logged as warnings
-_MOST_BELOW = 20  # number of lines after which the headings are printed again, as they scroll out of view
+_MOST_BELOW = 20  # number of runs after which the headings are printed again, as they scroll out of view
 _NUM_OTHER_LINES = 7  # lines of a drawing beside the rows; the line of the cursor stays free
+_SPREAD = 1.75  # factor by which the time left may differ, as the load of a machine does
 _INDENT = "    "
 
 
@@ -59,27 +61,25 @@ class GridProgress(Display):
         self._ended: set[str] = set()
         self._explained: dict[str, int] = {}  # cause -> the first run that ended by it
         self._headings: Sequence[str] = ()  # those printed last
-        self._num_below = 0  # number of lines of rows printed since then
-        self._best, self._rank_next = "", 0.0
-        self._estimate_next = 0.0
-        self._finish: Sequence[float] = ()  # the end at the earliest and at the latest, as estimated
+        self._best = ""
+        self._rank_next = self._estimate_next = 0.0
+        self._finish: Sequence[float] = ()  # the end as estimated: probably, at the earliest, at the latest
 
     def begin(self, loop: Loop, first: Plan) -> None:
         """Begin a grid with the existing results of the experiment, and announce its first runs."""
         self._loop, plan = loop, loop.whole
-        folders = loop.task.experiment.runs.values()  # what surrounds a run that is executed alone
-        axes = plan.varying or varying([folder.params for folder in folders])
+        # a run that is executed alone has the columns of the whole experiment
+        axes = plan.varying or varying([folder.params for folder in loop.task.experiment.runs.values()])
         self._repeats = loop.design.repeating(axes)
         self._table = RunTable(sorted(axes, key=lambda name: name in self._repeats), loop.design.all_goals)
         self._past = costs_of(first)
         self.add_runs([planned.folder for planned in first.due])
         self._table.widen({COUNT: f"✓ {self._count}"})
-        if not loop.task.raises:
-            self._rank()
         announce(loop, first)
 
     def __enter__(self) -> Self:
         self._began = time.monotonic()
+        self._rank()
         self._end.clear()
         self._thread = threading.Thread(target=self._keep_up_to_date, name="progress", daemon=True)
         self._thread.start()
@@ -89,7 +89,7 @@ class GridProgress(Display):
         self._end.set()
         self._thread.join()
         self._flush()
-        self.clear()
+        self._screen.show_below(self._drawing)  # until the panel
 
     def say(self, line: str) -> None:
         """Print a line above the picture, and log it; terminal control sequences are escaped."""
@@ -118,7 +118,7 @@ class GridProgress(Display):
             if lines := [self._lines.popleft() for _ in range(len(self._lines))]:
                 self._screen.print(lines)
 
-    def add_runs(self, folders: Sequence[RunFolder], more: int = 0) -> None:
+    def add_runs(self, folders: Sequence[RunFolder]) -> None:
         """Add runs to execute or to repeat."""
         self._folders = self._folders | {folder.id: folder for folder in folders}
         self._ended -= {folder.id for folder in folders}
@@ -145,44 +145,40 @@ class GridProgress(Display):
 
     def run_ended(self, outcome: Outcome) -> None:
         """Print the outcome of a run, and the next step."""
+        self._rank()  # while the run has its row, as the first call imports pandas
         result, status, cause = self._loop.states[self.slot.id], outcome.status, printable(outcome.error)
         folder = result.folder
         running = self._running.pop(folder.id, None) or Running(folder, self._table.add_run(folder), 0.0)
         self._ended.add(folder.id)
         metrics, sign = ranked_numbers([result], self._table.goals)[0], status.sign
-        notes, seconds = [join([status, cause]), status], ""  # a note takes the place of the duration
+        note, seconds = str(status), ""  # the note takes the place of the duration
         below: list[str] = []
         if status is Status.COMPLETED:
+            note = f"from epoch {running.first}" if running.first > 1 else ""
             (seconds,) = durations([result.seconds])
-            self._past.append((folder.params, result.seconds))
-            notes = [running.beginning, ""]
+            # with the beginning and the end of a run, and the epochs of earlier attempts
+            self._past.append((folder.params, max(result.seconds, self._loop.seconds[folder.id])))
         elif not status.is_success:
             metrics, sign = {}, "✗"  # the cause says more
-            log = files.for_people(folder.path / files.ERROR_LOG)
-            below = [cause, outcome.next_step(log, is_retried=self.slot.is_retried)]
+            log = folder.path / files.ERROR_LOG
+            below = [cause, outcome.next_step(files.for_people(log), is_retried=self.slot.is_retried)]
             first = self._explained.setdefault(VARIABLE.sub("", cause), folder.number)
             if first != folder.number:
-                notes, below = [f"{status} · as run {first}"], []
+                note, below = f"{status} · as run {first}", []
         self._table.add_metrics(metrics)
         row = running.cells(f"{sign} {self._count}", outcome.epochs, seconds, metrics)
         headings, (line,) = self._table.lines([row], self._screen.width)
-        line = with_note(line, notes, self._screen.width)
-        lines = [line, *(f"{_INDENT}{content}" for content in below if content and content not in line)]
-        if headings != self._headings or self._num_below >= _MOST_BELOW:
+        lines = [f"{line}{GAP}{note}".rstrip(), *(f"{_INDENT}{content}" for content in below if content)]
+        if headings != self._headings or len(self._ended) % _MOST_BELOW == 0:
             self.say("\n".join(headings))
-            self._headings, self._num_below = headings, 0
+            self._headings = headings
         self.say("\n".join(lines))
-        self._num_below += len(lines)
-        self._rank()  # after the row, as its first call imports pandas
-        if status is Status.COMPLETED and not self._are_goals_checked:
-            self._check_goals(folder.number, metrics)
-
-    def _check_goals(self, number: int, metrics: Mapping[str, float]) -> None:
-        """Name the goals that the first completed run lacks, before the whole grid runs for a misspelt one."""
-        self._are_goals_checked = True
+        if status is not Status.COMPLETED or self._are_goals_checked:
+            return
+        self._are_goals_checked = True  # of the first run, before the whole grid runs for a misspelt goal
         for goal in self._loop.design.all_goals:
             if goal.metric not in metrics:
-                fact = f"the goal is {str(goal)!r}, but run {number} has no such metric"
+                fact = f"the goal is {str(goal)!r}, but run {folder.number} has no such metric"
                 hint = did_you_mean(goal.metric, metrics, "it has")
                 self.say(f"! {fact}; {hint} (another goal= executes nothing again)")
 
@@ -191,10 +187,8 @@ class GridProgress(Display):
         if self._is_stopping:
             return
         self._is_stopping = True
-        running = counted(len(self._running), "run")
-        runs = f" {running}; the same command resumes after the last checkpoint" if self._running else ""
         why = f"{signals.why}. " if signals.why else ""
-        self.say(f"{why}Stopping{runs}. Press Ctrl-C again to stop without waiting.")
+        self.say(f"{why}Stopping; the same command resumes. Press Ctrl-C again to stop without waiting.")
 
     def conclude(self, panel: "Panel", loop: Loop, outcomes: Sequence[Outcome]) -> "Panel":
         """Print the results of the search and the pruner, and the panel at the end of a grid."""
@@ -203,6 +197,7 @@ class GridProgress(Display):
                 self.say(sentence)
         for line in str(panel).split("\n"):
             self._log(line)
+        self.clear()
         return replace(panel, cell=self._screen.conclude(panel))
 
     def show_progress(self, line: str) -> None:
@@ -244,10 +239,24 @@ class GridProgress(Display):
     def _rank(self) -> None:
         """Update the best run so far, in at most a twentieth of the elapsed time."""
         before, is_first, loop = time.monotonic(), not self._best, self._loop
-        if self.is_shown and before >= self._rank_next:
-            self._best = best_line([*loop.others, *loop.states.values()], loop.design)
-            if not is_first:  # the first time includes imports, such as those of pandas and scipy
-                self._rank_next = time.monotonic() + 20 * (time.monotonic() - before)
+        results = [*loop.others, *loop.states.values()]
+        have_completed = any(result.status is Status.COMPLETED for result in results)
+        if not (self.is_shown and have_completed) or before < self._rank_next:
+            return
+        from runmanager.answers.ranking import ranking_of  # loads pandas, so imported after a run
+        from runmanager.tables.columns import runs_table
+
+        results.sort(key=lambda result: result.folder.number)
+        with suppress(InvalidArgumentError):  # no metric can rank the runs
+            ranking = ranking_of(runs_table({"": results}, loop.design))
+            for best in ranking.settings[:1]:
+                pairs = zip(ranking.goals, best.means, strict=True)
+                # a long name would hide the number
+                values = ", ".join(f"{brief(goal.metric)} {steady(mean)}" for goal, mean in pairs)
+                count = f"mean of {counted(best.number, ranking.unit)}" if ranking.repeats else ""
+                self._best = join([values, count, ranking.name(best)])
+        if not is_first:  # the first time includes imports, such as those of pandas and scipy
+            self._rank_next = time.monotonic() + 20 * (time.monotonic() - before)
 
     def _keep_up_to_date(self) -> None:
         while not self._end.wait(_LIVE_S if self._screen.is_live else _PLAIN_S):
@@ -261,55 +270,44 @@ class GridProgress(Display):
         """Return the lines below the printed ones: a row per running run, the best run so far, and a bar."""
         now = time.monotonic()
         lines: list[Text] = []
+        due = [folder for id_, folder in self._folders.items() if id_ not in self._ended]
         runs = [*self._running.values()]
+        if not (runs or self._is_stopping):  # a run begins, whose process or data may take seconds
+            runs = [Running(folder, self._table.add_run(folder), now) for folder in due[: self._loop.num_lanes]]
         if top := runs[: max(height - _NUM_OTHER_LINES, 1)]:
             headings, rows = self._table.lines([run.row(now) for run in top], width)
-            lines += [Text(line, "dim") for line in headings if headings != self._headings]
+            lines += map(Text, headings if headings != self._headings else [])
             for run, row in zip(top, rows, strict=True):
-                lines.append(colored(with_note(row, [run.position, ""], width)))
+                whole = f"{row}{GAP}{run.position}".rstrip()
+                lines.append(colored(whole if cell_len(whole) <= width else row))
         if self._best:
-            lines.append(Text.assemble(("best so far", "dim"), GAP, self._best))
-        left = self._left(now) if self._table.devices else "starting"
-        elapsed = f"{duration(now - self._began, 0)} elapsed"
-        name, numbers = brief(self._name), join([f"{self._count} runs", elapsed, left])
+            lines.append(Text(f"best so far{GAP}{self._best}"))
+        left = self._left(now, due) if self._table.devices else "starting"
+        name = brief(self._name)
+        numbers = join([f"{self._count} runs", f"{duration(now - self._began, 0)} elapsed", left])
         bar = width - len(f"{name}    {numbers}^C ")  # a terminal that wraps ^C leaves a line
         full = int(bar * (len(self._ended) + sum(run.done for run in runs)) / max(self._total, 1))
         rest = "╌" * (bar - full)
         lines.append(Text.assemble(name, GAP, ("━" * full, "green"), (rest, "bright_black"), GAP, numbers))
         return lines
 
-    def _left(self, now: float) -> str:
+    def _left(self, now: float, due: Sequence[RunFolder]) -> str:
         """Return the time left in words, estimated in at most a 200th of the elapsed time."""
-        running = dict(self._running)
+        running, search = dict(self._running), self._loop.search
         past = [*self._past, *((run.folder.params, run.total) for run in running.values() if run.total)]
         if past and now >= self._estimate_next:
-            due = {id_: folder.params for id_, folder in self._folders.items() if id_ not in self._ended}
-            seconds = costs([*due.values(), *[{}] * self._loop.num_more], past, self._repeats)
-            for index, id_ in enumerate(due):
-                if run := running.get(id_):
+            params = [*(folder.params for folder in due), *[{}] * self._loop.num_more]
+            seconds = costs(params, past, self._repeats)
+            for index, folder in enumerate(due):
+                if run := running.get(folder.id):
                     seconds[index] = max(seconds[index] - (now - run.zero), 0.0)
-            left, factor = scheduled(seconds, self._loop.num_lanes), 1 + len(past) ** -0.5
-            self._finish = [now + left * share for share in (1 / factor, factor)]
+            left, factor = scheduled(seconds, self._loop.num_lanes), _SPREAD + len(past) ** -0.5
+            self._finish = [now + left * share for share in (1, 1 / factor, factor)]
             self._estimate_next = now + 200 * (time.monotonic() - now)
-        texts = dict.fromkeys(rounded(end - now) for end in self._finish)
-        return f"{' to '.join(texts)} left" if texts else ""
-
-
-def best_line(results: Sequence[RunResult], design: Design) -> str:
-    """Return the best score and its run or setting as one line; "" before a run has a score."""
-    results = sorted(results, key=lambda result: result.folder.number)
-    if not any(result.status is Status.COMPLETED for result in results):
-        return ""
-    from runmanager.answers.ranking import ranking_of  # loads pandas, so imported after a run
-    from runmanager.tables.columns import runs_table
-
-    try:
-        ranking = ranking_of(runs_table({"": results}, design))
-    except InvalidArgumentError:  # the error of runs that no metric can rank
-        return ""
-    if not ranking.settings:
-        return ""
-    best = ranking.settings[0]
-    count = f"mean of {best.number}" if best.number > 1 else ""
-    # a long name would hide the number
-    return join([f"{brief(ranking.goal.metric)} {steady(best.mean)}", count, ranking.name(best)])
+        if not self._finish or len(self._ended) == self._total:
+            return ""
+        likely, low, high = (rounded(end - now) for end in self._finish)
+        if self._loop.pruner:
+            return f"up to {high} left"
+        these = " for these" if search and search.left_out() else ""  # repeats that may follow
+        return f"{likely} left{these}{f' ({low} to {high})' if low != high else ''}"

@@ -57,16 +57,17 @@ class Panel:
             for status, number in content.counts:
                 line.highlight_words([f"{number:,} {status}"], sign_color(Status(status).sign) or "yellow")
         if len(lines) == 1:
-            lines[0].append(f" {'━' * (width - lines[0].cell_len - 1)}", "not bold dim")
+            lines[0].append(f" {'━' * (width - lines[0].cell_len - 1)}", "not bold")
         lines += map(Text, wrapped(content.note, width, "", _INDENT) if content.note else [])
         return lines + _sentence(content.best, width, content.best.details, "bold")
 
     def _below(self, width: int, left_out: Sequence[str], *, is_page: bool = False) -> list[Text]:
         """Return the lines below the table: the columns that are `left_out`, problems, facts and next steps."""
-        content, lines = self.conclusion, []
+        content = self.conclusion
+        lines: list[Text] = []
         hidden = f"not shown: {listed(left_out)}" if left_out else ""
         if notes := "; ".join(filter(None, [content.which, hidden])):
-            lines += [Text(line, "dim") for line in wrapped(f"({notes})", width, _INDENT, _INDENT)]
+            lines += map(Text, wrapped(f"({notes})", width, _INDENT, _INDENT))
         for problem in content.problems:
             lines += _sentence(problem, width, (is_page and problem.in_notebook) or problem.details)
         for name, fact in content.facts:
@@ -74,9 +75,9 @@ class Panel:
         commands = [step[is_page] for step in content.steps]
         longest = max(map(len, commands))
         for command, (*_, purpose) in zip(commands, content.steps, strict=True):
-            start, comment = "next" if command == commands[0] else "", f"  # {purpose}"
-            line = Text(f"{start:<{_HEADING}}{command:<{longest}}")
-            lines.append(line.append(comment if line.cell_len + len(comment) <= width else "", "dim"))
+            line = f"{'next' if command == commands[0] else '':<{_HEADING}}{command}"
+            whole = f"{line:<{_HEADING + longest}}  # {purpose}"
+            lines.append(Text(whole if len(whole) <= width else line))
         return lines
 
 

@@ -10,7 +10,7 @@ from runmanager.core.experiment import RunFolder
 from runmanager.core.goal import KEPT, Goal, default_goal
 from runmanager.core.outcome import BatchProgress, EpochRecord
 from runmanager.core.values import column
-from runmanager.drawing.table import GAP, Table
+from runmanager.drawing.table import Table
 from runmanager.tables.cells import brief, concise, duration, steady
 
 COUNT, RUN, EPOCH, DEVICE, DURATION = "", "run", "epoch", "device", "run duration"
@@ -129,18 +129,7 @@ class Running:
         return {**texts, **self.fixed, COUNT: count, EPOCH: epochs, DURATION: seconds}
 
     @property
-    def beginning(self) -> str:
-        """The first epoch of a resumed run."""
-        return f"from epoch {self.first}" if self.first > 1 else ""
-
-    @property
     def position(self) -> str:
         """The current step."""
         of = f"/{self.step.num_batches}" if self.step.num_batches else ""
         return f"step {self.step.batch}{of}" if self.step.batch else ""
-
-
-def with_note(line: str, notes: Sequence[str], width: int) -> str:
-    """Return a line with the first note that fits, else with the last one."""
-    lines = [f"{line}{GAP}{note}".rstrip() for note in notes]
-    return next((noted for noted in lines if cell_len(noted) <= width), lines[-1])

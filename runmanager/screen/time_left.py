@@ -10,7 +10,7 @@ from runmanager.tables.cells import duration
 Cost = tuple[Mapping[str, Any], float]
 """The hyperparameters of a run, and its duration in seconds."""
 
-_STEPS = (86400, 3600, 600, 300, 60, 10, 5, 1)  # seconds to which a time is rounded
+_STEPS = (86400, 3600, 600, 300, 60, 10, 5)  # seconds to which a time is rounded
 _PRECISION = 3  # a time has at least this number of steps
 
 
