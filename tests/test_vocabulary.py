@@ -20,36 +20,26 @@ ENGLISH = re.compile(
 NAMES = re.compile(r"\b(place|places|found|known|shown|wanted)\b")
 
 
-def texts_of(path):
-    """Yield the number of each line with a comment or a string, and that text."""
-    with path.open("rb") as file:
-        for token in tokenize.tokenize(file.readline):
-            if token.type in (tokenize.COMMENT, tokenize.STRING):
-                yield token.start[0], token.string
+def is_foreign(token):
+    if token.type == tokenize.NAME:
+        return NAMES.fullmatch(token.string)
+    return token.type in (tokenize.COMMENT, tokenize.STRING) and ENGLISH.search(token.string)
 
 
-def names_of(path):
-    with path.open("rb") as file:
-        for token in tokenize.tokenize(file.readline):
-            if token.type == tokenize.NAME:
-                yield token.start[0], token.string
+def test_comments_messages_and_names_are_written_in_the_words_of_the_field():
+    said = []
+    for path in PACKAGE:
+        with path.open("rb") as file:
+            tokens = [token for token in tokenize.tokenize(file.readline) if is_foreign(token)]
+        said += [f"{path.relative_to(HOME)}:{token.start[0]}: {token.string}" for token in tokens]
+
+    assert said == []
 
 
-@pytest.mark.parametrize("path", PACKAGE, ids=lambda path: str(path.relative_to(HOME)))
-def test_comments_and_messages_are_written_in_the_words_of_the_field(path):
-    assert [f"{line}: {text}" for line, text in texts_of(path) if ENGLISH.search(text)] == []
+def test_pages_are_written_in_the_words_of_the_field():
+    lines = [(page.name, line) for page in PAGES for line in page.read_text(encoding="utf-8").splitlines()]
 
-
-@pytest.mark.parametrize("path", PACKAGE, ids=lambda path: str(path.relative_to(HOME)))
-def test_names_say_what_they_hold(path):
-    assert [f"{line}: {name}" for line, name in names_of(path) if NAMES.fullmatch(name)] == []
-
-
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(HOME)))
-def test_pages_are_written_in_the_words_of_the_field(path):
-    lines = path.read_text(encoding="utf-8").splitlines()
-
-    assert [f"{number}: {line}" for number, line in enumerate(lines, 1) if ENGLISH.search(line)] == []
+    assert [line for line in lines if ENGLISH.search(line[1])] == []
 
 
 SHARED = {"RunManagerCallback", "checkpoint_path"}  # what every adapter of a trainer has

@@ -10,6 +10,7 @@ import importlib
 import itertools
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -108,10 +109,12 @@ def main() -> None:
     import torch._dynamo
     import torch.utils.tensorboard  # noqa: F401
 
+    before = random.getstate()
     import runmanager
 
     for name in runmanager.__all__:
         getattr(runmanager, name)
+    assert random.getstate() == before  # as tests/test_init.py says
     for name in sys.argv[1:]:
         importlib.import_module(name)
     vars(os)["fsync"] = str  # leave out what only a power cut would show, as the other tests
