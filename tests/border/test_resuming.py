@@ -1,13 +1,15 @@
 """What a repeated command does after Ctrl-C, kill -9, damage and changes: nothing is lost, no bit differs."""
 
+import contextlib
+import functools
 import itertools
 import os
 import pickle
 import random
 import shutil
 import signal
+import tempfile
 from collections import Counter
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -88,21 +90,17 @@ def stateful(run, manager):
     meet(run, 5)
 
 
-def start_stateful(root="runs", loader="global", keep="last", **options):
-    params = {"lr": options.pop("lrs", [0.1]), "loader": [loader], "keep": [keep]}
+def start_stateful(root="runs", keep="last", **options):
+    params = {"lr": options.pop("lrs", [0.1]), "loader": ["global"], "keep": [keep]}
     return start(params, stateful, root=root, **{"retry_failed": True, **options})
 
 
-@pytest.fixture
-def undisturbed():
+@functools.cache
+def undisturbed(keep="last"):
     """Train without a fault; return what is left."""
-
-    def execute(loader="global", keep="last"):
-        start_stateful("whole", loader, keep)
-        trained()
-        return left("whole")
-
-    return execute
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        start_stateful(keep=keep)
+        return left()
 
 
 def epochs_trained():
@@ -110,30 +108,27 @@ def epochs_trained():
 
 
 @pytest.mark.parametrize(
-    ("loader", "kind"),
-    [
-        *((name, "stop") for name in [*LOADERS][:-1]),
-        ("global", "error"),
-        pytest.param("worker", "stop", marks=pytest.mark.slow),
-    ],
+    "loaders", [[*LOADERS][:-1], pytest.param([*LOADERS][-1:], marks=pytest.mark.slow)], ids=["", "worker"]
 )
-def test_a_resumed_run_is_bit_identical_to_an_undisturbed_one(undisturbed, loader, kind):
-    expected = undisturbed(loader)
-    announce(kind, 0.1, 2)
-    start_stateful(loader=loader)
+def test_resumed_runs_are_bit_identical_to_undisturbed_ones(loaders):
+    grid = {("lr", "loader"): [*enumerate(loaders, 1)], "keep": ["last"]}
+    start(grid, stateful, root="whole")
+    for lr, loader in grid["lr", "loader"]:
+        announce(f"{loader}", lr, 2)  # failures that are not alike stop no grid
+    start(grid, stateful)
     trained()
 
-    outcome = start_stateful(loader=loader)
+    outcome = start(grid, stateful, retry_failed=True)
 
-    assert epochs_trained() == [2, 3, 4]
-    assert left() == expected
-    assert outcome.runs[["status", "attempts"]].to_numpy().tolist() == [["completed", 2]]
+    assert epochs_trained() == [2, 3, 4] * len(loaders)
+    assert left() == left("whole")
+    assert outcome.runs[["status", "attempts"]].to_numpy().tolist() == [["completed", 2]] * len(loaders)
 
 
-@pytest.mark.parametrize("keep", ["best:test_loss", "max:python"])
-@pytest.mark.parametrize("at", [(1,), (2, 3), (5,)])
-def test_a_run_resumes_after_its_last_committed_epoch_as_often_as_it_is_stopped(undisturbed, at, keep):
-    expected = undisturbed(keep=keep)
+@pytest.mark.parametrize(
+    ("at", "keep"), [((1,), "max:python"), ((2, 3), "best:test_loss"), ((3,), "max:python"), ((5,), "last")]
+)
+def test_a_run_resumes_after_its_last_committed_epoch_as_often_as_it_is_stopped(at, keep):
     for epoch in at:
         announce("stop", 0.1, epoch)
         start_stateful(keep=keep)
@@ -142,7 +137,7 @@ def test_a_run_resumes_after_its_last_committed_epoch_as_often_as_it_is_stopped(
     start_stateful(keep=keep)
 
     assert epochs_trained() == [epoch for epoch in WHOLE if epoch >= at[-1]]
-    assert left() == expected
+    assert left() == undisturbed(keep)
     durations = load_results("runs")["run duration"].tolist()
     assert durations == sorted(durations)  # the clock of a run goes on
 
@@ -155,15 +150,14 @@ def interrupt(epoch, **options):
     return reading.run_folder("runs/exp")
 
 
-def test_an_epoch_that_the_checkpoint_alone_has_is_not_trained_again(undisturbed):
-    expected = undisturbed()
+def test_an_epoch_that_the_checkpoint_alone_has_is_not_trained_again():
     folder = interrupt(3)
     reading.as_killed(folder, num_lost=1)
 
     start_stateful()
 
     assert epochs_trained() == [3, 4]
-    assert left() == expected
+    assert left() == undisturbed()
     assert list(reading.epochs(folder)) == WHOLE
 
 
@@ -198,15 +192,14 @@ def flip(*names):
         (with_that_of_another_run, [3, 4]),
     ],
 )
-def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used_or_none(undisturbed, damage, begun):
-    expected = undisturbed()
+def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used_or_none(damage, begun):
     damage(interrupt(4))
 
     with pytest.warns(RunsWarning, match=r"checkpoint\.pt"):
         start_stateful()
 
     assert epochs_trained() == begun
-    assert left() == expected
+    assert left() == undisturbed()
 
 
 def test_the_run_of_two_ranks_is_resumed_by_one_with_a_warning():
@@ -220,8 +213,7 @@ def test_the_run_of_two_ranks_is_resumed_by_one_with_a_warning():
     assert epochs_trained() == [4]
 
 
-def test_a_checkpoint_that_the_system_cannot_read_is_not_damaged(undisturbed, monkeypatch):
-    expected = undisturbed()
+def test_a_checkpoint_that_the_system_cannot_read_is_not_damaged(monkeypatch):
     folder, real = interrupt(3), os.open
 
     def stale(path, *arguments):
@@ -235,7 +227,7 @@ def test_a_checkpoint_that_the_system_cannot_read_is_not_damaged(undisturbed, mo
 
     assert (folder / NEWEST).exists()
     start_stateful()
-    assert left() == expected
+    assert left() == undisturbed()
 
 
 class Bomb:
@@ -257,31 +249,24 @@ def test_nothing_in_a_folder_of_runs_is_executed():
     assert not Path("executed").exists()
 
 
-def test_a_completed_run_has_no_checkpoints_and_an_interrupted_one_has():
+def test_a_folder_that_was_moved_resumes_and_a_completed_run_has_no_checkpoints():
     folder = interrupt(3)
     before = sorted(path.name for path in folder.glob("*.pt"))
-    start_stateful()
-
-    assert before == [BEFORE, NEWEST, "weights.pt"]
-    assert [path.name for path in folder.glob("*.pt")] == ["weights.pt"]
-
-
-def test_a_folder_that_was_moved_resumes(undisturbed):
-    expected = undisturbed()
-    interrupt(3)
     shutil.move("runs", "there")
 
     start_stateful("there")
 
     assert epochs_trained() == [3, 4]
-    assert left("there") == expected
+    assert left("there") == undisturbed()
+    assert before == [BEFORE, NEWEST, "weights.pt"]
+    assert [path.name for path in Path("there").rglob("*.pt")] == ["weights.pt"]
 
 
 def loop(parts, fault=None, network=None, **options):
     """Train three epochs, the second of which may end in a fault; return the numbers of those begun."""
     manager = RunManager("exp", display=False, tensorboard=False)
     begun = []
-    with suppress(KeyboardInterrupt), manager.run({"lr": 0.1}, network):
+    with contextlib.suppress(KeyboardInterrupt), manager.run({"lr": 0.1}, network):
         for epoch in manager.epochs(3, checkpoint=parts, **options):
             begun.append(epoch)
             manager.track_loss(0.5, 1)
@@ -406,31 +391,34 @@ def using(run, manager):
 
 
 @pytest.mark.parametrize(
-    "what", [name if name != "workers" else pytest.param(name, marks=pytest.mark.slow) for name in UNSAVED]
+    "names",
+    [[n for n in UNSAVED if n != "workers"], pytest.param(["workers"], marks=pytest.mark.slow)],
+    ids=len,
 )
 @pytest.mark.filterwarnings("always")
-def test_what_a_checkpoint_does_not_save_is_said_in_the_first_epoch_and_marks_a_resumed_run(what, recwarn):
-    *_, named = UNSAVED[what]()
-    said = []
+def test_what_a_checkpoint_does_not_save_is_said_in_the_first_epoch_and_marks_a_resumed_run(names, recwarn):
+    named, grid = [UNSAVED[name]()[2] for name in names], {("lr", "what"): [*enumerate(names, 1)]}
     for root, fault in (("whole", 0), ("runs", 2), ("runs", 0)):
-        announce("stop", 0.1, fault)
-        outcome = start({"lr": [0.1], "what": [what]}, using, root=root)
-        said.append([str(each.message) for each in recwarn if each.category is RunsWarning])
+        for lr, name in grid["lr", "what"]:
+            announce(f"{name}", lr, fault)
+        outcome = start(grid, using, root=root, retry_failed=True)
+        said = [str(each.message) for each in recwarn if each.category is RunsWarning]
+        pairs = zip([each for each in named if each], said, strict=True)
+        assert [sentence for each, sentence in pairs if each not in sentence] == []
         recwarn.clear()
 
-    assert [len(sentences) for sentences in said] == ([1, 1, 1] if named else [0, 0, 0])
-    assert [sentence for sentences in said for sentence in sentences if named not in sentence] == []
-    assert outcome.runs["mixed"].tolist() == [bool(named)]
-    assert load_runs("whole")["mixed"].tolist() == [False]
-    if not named:
-        assert outcome.results["loss"].tolist() == load_results("whole")["loss"].tolist()
+    assert outcome.runs["mixed"].tolist() == [bool(each) for each in named]
+    assert not load_runs("whole")["mixed"].any()
+    exact, whole = ([*table.groupby("run")["loss"]] for table in (outcome.results, load_results("whole")))
+    for each, (_, losses), (_, expected) in zip(named, exact, whole, strict=True):
+        assert each or losses.tolist() == expected.tolist()
 
 
 def descend(parts, loss_of, num_epochs, fault=None, begin=str, **options):
     """Train until an epoch that is interrupted; `begin` is called before each. Return the losses."""
     optimizer, losses = parts["optimizer"], []
     manager = RunManager("exp", display=False, tensorboard=False)
-    with suppress(KeyboardInterrupt), manager.run({"lr": 0.1}, parts["network"]):
+    with contextlib.suppress(KeyboardInterrupt), manager.run({"lr": 0.1}, parts["network"]):
         begin(manager.resume_epoch)
         for epoch in manager.epochs(num_epochs, checkpoint=parts, **options):
             begin(epoch if epoch == 2 else 0)
