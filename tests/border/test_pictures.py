@@ -324,6 +324,8 @@ def test_what_cannot_be_drawn_is_left_out():
     for name, values in odd.items():
         network.register_parameter(name, nn.Parameter(values, requires_grad=values.is_floating_point()))
     network.register_parameter("lazy", nn.UninitializedParameter())
+    network.register_buffer("nothing", None)
+    network["tied"] = network["fc"]
     (network["fc"](torch.ones(1, 16)).sum() + network["sparse"](torch.tensor([1])).sum()).backward()
     before = copy.deepcopy(network.state_dict(keep_vars=True)["fc.weight"].grad)
 
