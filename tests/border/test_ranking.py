@@ -495,7 +495,7 @@ def test_counts_causes_and_what_matters_are_the_same_everywhere(tmp_path):
         assert f"{number} {status}" in surfaces[1]
         assert f"{number} {status}" in " ".join(command("list", tmp_path / "e").err.split())
         assert cards.get(str(status), str(number)).split()[0] == str(number)
-    causes = [element for element in page.iter() if str(element.get("id")).startswith("cause-")]
+    causes = [element for element in page.iter() if "cause" in element.get("class", "").split()]
     assert len(causes) == 2
     for cause in causes:
         status, which = (text_of(next(cause.iter(name))) for name in ("span", "h3"))

@@ -111,9 +111,10 @@ def epochs_trained():
     "loaders", [[*LOADERS][:-1], pytest.param([*LOADERS][-1:], marks=pytest.mark.slow)], ids=["", "worker"]
 )
 def test_resumed_runs_are_bit_identical_to_undisturbed_ones(loaders):
-    grid = {("lr", "loader"): [*enumerate(loaders, 1)], "keep": ["last"]}
+    runs = [*enumerate(loaders, 1)]
+    grid = {("lr", "loader"): runs, "keep": ["last"]}
     start(grid, stateful, root="whole")
-    for lr, loader in grid["lr", "loader"]:
+    for lr, loader in runs:
         announce(f"{loader}", lr, 2)  # failures that are not alike stop no grid
     start(grid, stateful)
     trained()
