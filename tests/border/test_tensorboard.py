@@ -205,28 +205,6 @@ def test_without_tensorboard_there_are_no_event_files(tmp_path):
     assert event_files(tmp_path) == []
 
 
-def test_drawing_disturbs_no_random_number_and_no_gradient(tmp_path):
-    class Noisy(nn.Sequential):
-        def forward(self, x):
-            noise = torch.rand(1).item() + float(np.random.rand())  # noqa: NPY002
-            return super().forward(nn.functional.dropout(x, training=True) + noise)
-
-    def numbers(name, **options):
-        torch.manual_seed(3)
-        np.random.seed(3)  # noqa: NPY002
-        manager = RunManager(name, tmp_path, display=False, **options)
-
-        def log(epoch):
-            if not options:
-                manager.log(score=epoch, image=torch.rand(4, 4, generator=torch.Generator()))
-
-        train(manager, RUN, 2, log, Noisy(nn.Flatten(), nn.Linear(16, 3)))
-        table = load_results(tmp_path / name).drop(columns=["epoch duration", "run duration"])
-        return torch.rand(3).tolist(), np.random.rand(), table.to_csv()  # noqa: NPY002
-
-    assert numbers("with") == numbers("without", tensorboard=False)
-
-
 # The goal
 
 
