@@ -374,9 +374,7 @@ class Experiment:
             self.runs.update((run.id, run) for run in planned)
             changed["runs"] = [run.entry for run in planned]
         before = files.read_json(self.path / files.GRID)
-        if (self.path / files.GRID).exists():
-            whole = (files.GRID, files.HPARAMS, files.RESULTS_CSV, files.RESULTS_JSON)
-            files.remove_leftovers(self.path, *whole)
+        files.remove_leftovers(self.path)
         others = {name: value for name, value in before.items() if name not in _OF_DESIGN}
         fields = {
             "goal": None if design.goal is None else str(design.goal),

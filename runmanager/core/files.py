@@ -124,13 +124,12 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def remove_leftovers(folder: Path, *names: str) -> None:
-    """Remove temporary files of writers that died, not those of a minute, whose writers may live."""
-    for name in names or ("*",):
-        for path in folder.glob(f".{name}.*.tmp"):
-            with explained(path), suppress(FileNotFoundError):
-                if time.time() - path.stat().st_mtime > _DEAD_AFTER_S:
-                    path.unlink()
+def remove_leftovers(folder: Path) -> None:
+    """Remove what writers that died left in a folder, not that of a minute, whose writers may live."""
+    for path in folder.glob(".*.*.tmp"):
+        with explained(path), suppress(FileNotFoundError):
+            if time.time() - path.stat().st_mtime > _DEAD_AFTER_S:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 class AppendFile:

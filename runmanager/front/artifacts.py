@@ -28,7 +28,7 @@ def keep(folder: Path, content: Any, name: str | None, *, is_writer: bool = True
         raise InvalidArgumentError(f"this {kind} needs a name: write artifact({kind}, {kind!r})")
     target = _target(folder, str(name), suffix, source)
     if is_writer:
-        _write(save, source, content, target)
+        _write(save, source, content, target, folder / f".artifact.{uuid.uuid4().hex}.tmp")
     return target
 
 
@@ -65,9 +65,10 @@ def _save_of(content: Any) -> tuple[Callable[[str], Any], str]:
     raise InvalidArgumentError(f"{rule} savefig(path) or save(path), got {content!r:.200}: {step}")
 
 
-def _write(save: Callable[[str], Any] | None, source: Path | None, content: Any, target: Path) -> None:
-    """Save an object, copy a path, or write a text, beside the target; sync it, and rename it."""
-    beside = target.with_name(f".{uuid.uuid4().hex}.tmp")
+def _write(
+    save: Callable[[str], Any] | None, source: Path | None, content: Any, target: Path, beside: Path
+) -> None:
+    """Save an object, copy a path, or write a text, in the folder `beside`; sync it, and rename it."""
     new = beside / target.name
     files.make_folder(beside)
     try:
@@ -87,6 +88,7 @@ def _write(save: Callable[[str], Any] | None, source: Path | None, content: Any,
                 if path.is_dir():
                     path.chmod(0o755)  # a read-only folder can be neither renamed nor removed
                 files.sync(path)
+            files.make_folder(target.parent)
             if target.is_dir():  # a folder cannot be replaced in one step
                 shutil.rmtree(target)
             elif new.is_dir():

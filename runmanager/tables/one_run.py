@@ -1,7 +1,6 @@
 """Load one run: its parameters, epochs, status and weights."""
 
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -20,9 +19,6 @@ from runmanager.tables.roots import absolute_path, is_experiment, nearest, no_ex
 if TYPE_CHECKING:
     import pandas as pd
     from torch import nn
-
-# temporary names of artifacts
-_LEFTOVER = re.compile(r"(^|/)\.[^/]+\.\d+\.[0-9a-f]{8}(\.(new|old))?\.tmp(/|$)")
 
 
 @dataclass(frozen=True, repr=False)
@@ -68,11 +64,9 @@ class LoadedRun:
         """The artifacts of `manager.artifact`: name -> path of a file or folder."""
         top = self.folder / files.ARTIFACTS
         paths = [] if top.is_symlink() else [path for path in top.rglob("*") if not path.is_symlink()]
-        names = {path.relative_to(top).as_posix(): path for path in sorted(paths)}
-        artifacts = {name: path for name, path in names.items() if not _LEFTOVER.search(name)}
-        if artifacts:
+        if paths:
             note_run(self.folder)  # if another run reads them, that run depends on this one
-        return artifacts
+        return {path.relative_to(top).as_posix(): path for path in sorted(paths)}
 
     def load_weights(self, network: "nn.Module") -> None:
         """Load the weights of ``epochs(keep=...)`` into a network; no code in the file is executed.

@@ -22,7 +22,8 @@ _OF_EXPERIMENTS = (
     r"(grid\.json|hparams\.json|results\.(csv|json)|source-.{16}\.py\.gz|report\.html"
     r"|(holder|claim)\.json(\.[0-9a-f]{8})*)"
 )
-_FOLDERS = rf"(attempt-\d+\.)?{files.ARTIFACTS}|{files.TRAINER}"  # in a run's folder: artifacts and checkpoints
+# in a run's folder: artifacts, what a writer of them left that died, and checkpoints
+_FOLDERS = rf"(attempt-\d+\.)?{files.ARTIFACTS}|\.artifact\..+\.tmp|{files.TRAINER}"
 _ANY = r"[\s\S]*"
 _JUNCTION = 0xA0000003  # IO_REPARSE_TAG_MOUNT_POINT, which `stat` has on Windows alone
 

@@ -186,10 +186,11 @@ def test_what_writers_left_that_died_is_removed_and_what_may_be_written_now_stay
     announce("stop", 0.1, 2)
     start()
     (folder,) = Path("runs/exp").glob("001*")
-    for name in (".checkpoint.pt.1.tmp", "mine.tmp", ".attempt-2.jsonl.7.tmp"):
+    (folder / ".artifact.1.tmp").mkdir()
+    for name in (".checkpoint.pt.1.tmp", "mine.tmp", ".attempt-2.jsonl.7.tmp", "../.report.html.1.tmp"):
         (folder / name).touch()
-        if "7" not in name:
-            os.utime(folder / name, (0, 0))
+    for name in (".checkpoint.pt.1.tmp", "mine.tmp", ".artifact.1.tmp", "../.report.html.1.tmp"):
+        os.utime(folder / name, (0, 0))
 
     assert start().exit_code == 0
-    assert sorted(path.name for path in folder.glob("*.tmp")) == [".attempt-2.jsonl.7.tmp", "mine.tmp"]
+    assert sorted(p.name for p in Path("runs").rglob("*.tmp")) == [".attempt-2.jsonl.7.tmp", "mine.tmp"]
