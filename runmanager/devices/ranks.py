@@ -45,7 +45,7 @@ def num_ranks() -> int:
 
 def is_main() -> bool:
     """Whether this process writes files: rank 0, or the only process."""
-    return rank() == 0
+    return num_ranks() == 1 or rank() == 0
 
 
 def join_group() -> None:
