@@ -1,5 +1,6 @@
 """A user's listener in the process that started the grid, called in a thread of its own."""
 
+import math
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -14,9 +15,8 @@ from runmanager.core.wording import printable
 ANSWER_S = 10.0
 """The timeout (s) for the answer of a user's listener, and for its thread at the end of a grid."""
 
-_MOST_WAITING = 1000  # maximum number of queued events per listener
-# events are dropped in this order; `run_ended` is never dropped
-_DROPPED_FIRST = ("step_ended", "epoch_ended", "run_began")
+# event -> number of queued events from which on it is dropped; `run_ended` is never dropped
+_MOST_WAITING = {"step_ended": 100, "epoch_ended": 1000, "run_began": 1000}
 
 
 class _Event(NamedTuple):
@@ -82,13 +82,10 @@ class ListenerThread(Listener):
 
     def _put(self, name: str, *arguments: Any, answer: "Future[str | None] | None" = None) -> None:
         with self._changed:
-            if len(self._waiting) >= _MOST_WAITING:
-                self._warn(f"is slow: {_MOST_WAITING:,} events wait, and some are dropped")
-                for kind in _DROPPED_FIRST:
-                    others = (event for event in self._waiting if event.name == kind and event.answer is None)
-                    if event := next(others, None):
-                        self._waiting.remove(event)
-                        break
+            number = len(self._waiting)
+            if answer is None and number >= _MOST_WAITING.get(name, math.inf):
+                self._warn(f"is slow: {number:,} events wait, and some are dropped")
+                return
             self._waiting.append(_Event(name, self.run, self.slot, arguments, answer))
             self._changed.notify()
 
