@@ -16,7 +16,7 @@ def read_source(run: RunResult) -> str:
     match run.start:
         case {"fingerprint": {"source": {"hash": str(name)}}}:
             with suppress(OSError, ValueError, zlib.error):
-                content, _ = files.read_file(run.folder.path.parent / files.SOURCE.format(name), _LARGEST)
+                content = files.read_file(run.folder.path.parent / files.SOURCE.format(name), _LARGEST)
                 return zlib.decompressobj(31).decompress(content, _LARGEST).decode("utf-8", "replace")
     return ""
 

@@ -10,7 +10,6 @@ place of its record, and only one generation.
 import io
 import math
 import pickle
-import sys
 import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -336,7 +335,7 @@ def load_checkpoint(
         with files.explained(path):  # a file that cannot be read is not damaged
             if not path.exists():
                 continue
-            content = files.read_file(path, sys.maxsize)[0]
+            content = files.read_file(path)
         try:
             saved: Saved = _loaded(content)
             if (saved["v"], saved["id"]) == (VERSION, id_):
@@ -359,7 +358,7 @@ def load_weights(folder: Path, network: nn.Module, attempt: int = 0) -> None:
     if not path.exists():
         path = folder / files.WEIGHTS
     try:
-        state = _loaded(files.read_file(path, sys.maxsize)[0])
+        state = _loaded(files.read_file(path))
     except FileNotFoundError:
         raise CheckpointError(
             f"{where} has kept no weights: write manager.epochs(n, keep='best:validation_loss')"

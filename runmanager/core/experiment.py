@@ -374,7 +374,8 @@ class Experiment:
             self.runs.update((run.id, run) for run in planned)
             changed["runs"] = [run.entry for run in planned]
         before = files.read_json(self.path / files.GRID)
-        files.remove_leftovers(self.path)
+        if before:
+            files.remove_leftovers(self.path)
         others = {name: value for name, value in before.items() if name not in _OF_DESIGN}
         fields = {
             "goal": None if design.goal is None else str(design.goal),

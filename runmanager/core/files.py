@@ -1,5 +1,6 @@
 """Files under the root: their names, durable writes by rename, synced appends, and safe reads."""
 
+import ctypes
 import errno
 import hashlib
 import json
@@ -100,6 +101,17 @@ def write_file(
             temporary.unlink(missing_ok=True)
 
 
+def replace(path: Path, target: Path) -> None:
+    """Rename a file or folder; what had the name is replaced, or goes to the old folder if one is a folder."""
+    if target.is_dir() or (path.is_dir() and target.exists()):
+        names = -100, os.fsencode(path), -100, os.fsencode(target)  # AT_FDCWD of fcntl.h
+        with suppress(AttributeError, TypeError):  # only Linux can exchange two names in one step
+            if ctypes.CDLL(None).renameat2(*names, 2) == 0:  # RENAME_EXCHANGE
+                return
+        target.rename(path.with_name(".old"))
+    path.replace(target)
+
+
 def make_folder(path: Path) -> None:
     """Create a folder and its parents, so that they survive a power failure."""
     with explained(path):
@@ -111,12 +123,10 @@ def make_folder(path: Path) -> None:
 
 def sync(path: Path) -> None:
     """Sync a file that another library has written, or the names in a folder, to disk."""
-    if path.is_dir():
-        if os.name == "nt":  # Windows cannot open folders
-            return
-        descriptor = os.open(path, os.O_RDONLY)
-    else:
-        descriptor = os.open(path, os.O_RDWR)  # Windows syncs no file that is opened for reading
+    if os.name == "nt" and path.is_dir():  # Windows cannot open folders
+        return
+    # Windows syncs no file that is opened for reading
+    descriptor = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
     try:
         os.fsync(descriptor)
         _flush_drive(descriptor)
@@ -218,17 +228,12 @@ def opened(path: str | Path) -> Iterator[tuple[BufferedReader, os.stat_result]]:
         yield file, state
 
 
-def read_file(path: str | Path, most: int) -> tuple[bytes, os.stat_result]:
-    """Read up to `most` bytes of a file, and its state before reading."""
+def read_file(path: Path, most: int = sys.maxsize) -> bytes:
+    """Read a file, or the last `most` bytes of a longer one."""
     with opened(path) as (file, state):
-        return file.read(min(most, state.st_size)), state
-
-
-def read_end(path: str | Path, most: int) -> bytes:
-    """Read up to `most` bytes from the end of a file."""
-    with opened(path) as (file, state):
-        file.seek(max(0, state.st_size - most))
-        return file.read(most)
+        size = min(most, state.st_size)
+        file.seek(state.st_size - size)
+        return file.read(size)
 
 
 def read_json(path: Path, *, damaged: list[str] | None = None) -> dict[str, Any]:

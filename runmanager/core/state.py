@@ -60,7 +60,7 @@ class RunResult:
         """Return the last lines of error.log; empty without an error, or if the file cannot be read."""
         with suppress(OSError):
             if self.error:
-                content = files.read_end(self.folder.path / files.ERROR_LOG, _MOST_LOG)
+                content = files.read_file(self.folder.path / files.ERROR_LOG, _MOST_LOG)
                 return content.decode("utf-8", "replace").rstrip().split("\n")[-num_lines:]
         return []
 
@@ -68,7 +68,7 @@ class RunResult:
 def read_output(folder: Path) -> str:
     """Return what a run has printed."""
     with suppress(OSError):
-        return files.read_end(folder / files.OUTPUT_LOG, 1 << 24).decode("utf-8", "replace")
+        return files.read_file(folder / files.OUTPUT_LOG, 1 << 24).decode("utf-8", "replace")
     return ""
 
 

@@ -89,11 +89,7 @@ def _write(
                     path.chmod(0o755)  # a read-only folder can be neither renamed nor removed
                 files.sync(path)
             files.make_folder(target.parent)
-            if target.is_dir():  # a folder cannot be replaced in one step
-                shutil.rmtree(target)
-            elif new.is_dir():
-                target.unlink(missing_ok=True)
-            new.replace(target)
+            files.replace(new, target)
             files.sync(target.parent)
     finally:
         shutil.rmtree(beside, ignore_errors=True)

@@ -251,7 +251,7 @@ class RunLog(RunListener):
                     cause = outcome.error
                     if outcome.status.has_error_log:
                         with contextlib.suppress(OSError):
-                            end = files.read_end(self.folder.path / files.ERROR_LOG, _LONGEST)
+                            end = files.read_file(self.folder.path / files.ERROR_LOG, _LONGEST)
                             cause += "\n\n" + end.decode("utf-8", "replace").rstrip()
                     self._write(outcome.epochs, {event_file.ERROR: textwrap.indent(cause, "    ", bool)})
                 is_completed = outcome.status is Status.COMPLETED

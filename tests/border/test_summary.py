@@ -5,6 +5,7 @@ import itertools
 import math
 import os
 import resource
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -250,6 +251,45 @@ def test_an_artifact_of_any_kind_replaces_one_of_any_kind_and_no_fault_loses_it(
     train(manager, after=keep)
 
     assert load_runs(tmp_path)["status"].tolist() == ["completed"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [("model", "model/deep"), ("model", "table.csv"), ("table.csv", "model")]
+)
+def test_a_kill_while_an_artifact_is_replaced_leaves_the_earlier_or_the_later_one(
+    manager, given, before, after
+):
+    def replace_and_die(number):
+        left = itertools.count(-number)
+
+        def hook(event, _):
+            if event in ("os.rename", "os.remove", "os.rmdir", "shutil.rmtree") and next(left) == 0:
+                os._exit(9)
+
+        sys.addaudithook(hook)
+        manager.artifact(after, "same")
+        os._exit(0)
+
+    def look():
+        artifacts = load_run(manager.folder).artifacts
+        return {name: path.is_file() and path.read_text() for name, path in artifacts.items()}
+
+    def keep():
+        manager.artifact(after, "same")
+        later = look()
+        manager.artifact(before, "same")
+        whole = [look(), later]
+        for number in itertools.count():
+            if not (child := os.fork()):
+                replace_and_die(number)
+            code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            assert look() in whole
+            manager.artifact(before, "same")
+            if code == 0:
+                break
+        assert number > 1
+
+    train(manager, after=keep)
 
 
 @pytest.mark.parametrize(
