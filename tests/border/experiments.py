@@ -1,5 +1,6 @@
 """Experiments to ask about, written by `run_grid` as a user's program does."""
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -40,10 +41,20 @@ def complete(run: Any, manager: RunManager, losses: Sequence[float] = (0.5,)) ->
 
 
 def execute(
-    root: Path, params: Any, scores: Scores | Scored, name: str = "e", *, epochs: int = 1, **options: Any
+    root: Path, params: Any, train: Callable[..., Any], name: str = "e", *, epochs: int = 1, **options: Any
 ) -> GridOutcome:
-    """Execute a grid in this process, without a display, with the same data whenever it is called."""
-    train = scores if isinstance(scores, Scored) else Scored(scores, epochs)
+    """Execute a grid in this process, without a display, with the same data whenever it is called.
+
+    Args:
+        root: Its root.
+        params: Its axes.
+        train: A training function, or what `Scored` takes.
+        name: The experiment.
+        epochs: How many epochs a run has whose metrics are given.
+        options: Those of `run_grid`.
+    """
+    if "manager" not in inspect.signature(train).parameters:
+        train = Scored(train, epochs)
     return run_grid(params, train, experiment=name, root=root, **{**QUIET, "data": "same", **options})
 
 

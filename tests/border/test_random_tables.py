@@ -353,7 +353,7 @@ def check_events(case: Case, root: Path) -> None:
 @pytest.mark.parametrize("batch", of_night_but(range(10), [3]))
 def test_every_surface_says_what_was_tracked(tmp_path, batch):
     dice = random.Random(batch)  # noqa: S311
-    for number in range(of_night(20, by_day=9)):
+    for number in range(of_night(20, by_day=6)):
         case = random_case(dice)
 
         check(case, tmp_path / f"e{number}", has_events=number % 5 == 0)

@@ -22,7 +22,7 @@ from runmanager import (
     load_table,
     write_report,
 )
-from tests.border.experiments import Scored, execute
+from tests.border.experiments import execute
 from tests.border.pages import by_id, parse, text_of
 
 GRID = {"lr": [0.1, 0.01], "seed": range(4), "device": ["cpu"]}
@@ -104,7 +104,7 @@ def test_the_best_epoch_is_marked_inside_the_frame(tmp_path):
             for epoch in manager.epochs(4):
                 manager.track(f1=(0.1, 0.4, 0.9, 0.5)[epoch - 1] + run.number)
 
-    execute(tmp_path, {"number": [0, 1]}, Function(train), goal="max:f1")
+    execute(tmp_path, {"number": [0, 1]}, train, goal="max:f1")
     page = parse(write_report(tmp_path / "e", tmp_path / "page.html"))
 
     (peak,) = marks(page, "curves-0", "peak")
@@ -129,22 +129,11 @@ def test_a_curve_of_one_point_is_a_dot_and_any_numbers_have_a_scale(tmp_path):
             for epoch in manager.epochs(1 if run.lr == 0 else 2):
                 manager.track(f1=(run.lr or 0.5) * epoch)
 
-    execute(tmp_path, {"lr": [0, 5e-324, 1e-300, 1e300, -8e307]}, Function(train), goal="max:f1")
+    execute(tmp_path, {"lr": [0, 5e-324, 1e-300, 1e300, -8e307]}, train, goal="max:f1")
     page = parse(write_report(tmp_path / "e", tmp_path / "page.html"))
 
     assert [mark.get("data-r") for mark in marks(page, "curves-0", "dot")] == ["0"]
     assert all(map(math.isfinite, numbers(" ".join(path.get("d", "") for path in page.iter("path")))))
-
-
-class Function(Scored):
-    """A training function of its own."""
-
-    def __init__(self, train):
-        super().__init__(dict)
-        self.train = train
-
-    def __call__(self, run, manager):
-        self.train(run, manager)
 
 
 def test_attempts_have_a_bar_on_their_device(tmp_path):

@@ -221,11 +221,18 @@ def test_runs_without_a_number_are_counted_and_not_ranked(tmp_path):
     assert "2 of 3 runs are ranked" in " ".join(lines)
 
 
-def test_the_note_is_below_the_title(tmp_path):
-    outcome = execute(tmp_path, SMALL, small, note="does <width> matter?")
+def test_the_note_is_below_the_title_and_the_panel_names_the_page_and_a_path_that_a_shell_reads(tmp_path):
+    root = tmp_path / "my runs"
+    outcome = execute(root, SMALL, small, note="does <width> matter?", report=tmp_path / "here.html")
+    lines = str(outcome.panel).splitlines()
+    own = text_of(root, SMALL, report=True)
 
-    assert str(outcome.panel).splitlines()[1] == "note: does <width> matter?"
+    assert lines[1] == "note: does <width> matter?"
     assert "does &lt;width&gt; matter?" in outcome._repr_html_()
+    assert f"'{root}/e'" in str(outcome.panel)
+    assert f"page    {tmp_path}/here.html" in lines
+    assert f"page    {root}/e/report.html" in own
+    assert "runmanager report" not in " ".join(own)
 
 
 def test_a_grid_with_nothing_left_ends_in_the_same_answer(tmp_path):
@@ -245,10 +252,6 @@ def test_values_from_outside_cannot_steer_a_terminal(tmp_path):
     assert "\x1b[31mred" not in screen.getvalue()
     assert "\\x1b[31mred" in screen.text
     assert max(map(len, screen.lines)) <= 80
-
-
-def test_a_path_is_quoted_where_a_shell_needs_it(tmp_path):
-    assert f"'{tmp_path}/my runs/e'" in str(execute(tmp_path / "my runs", SMALL, small).panel)
 
 
 # A notebook
@@ -407,9 +410,8 @@ def broken(_):
     raise OSError("the terminal is gone")
 
 
-@pytest.mark.parametrize("executor", ["inline", "lanes"])
-def test_the_row_of_a_failed_run_has_its_committed_epochs_as_the_tables_have(tmp_path, executor):
-    options = {"executor": executor, "tensorboard": False, "display": True}
+def test_the_row_of_a_failed_run_has_its_committed_epochs_as_the_tables_have(tmp_path):
+    options: dict[str, Any] = {"executor": "lanes", "tensorboard": False, "display": True}
     with terminal(120) as screen:
         outcome = run_grid({"lr": [0.1]}, fails_in_its_third_epoch, experiment="e", root=tmp_path, **options)
 
@@ -425,15 +427,6 @@ def fails_in_its_third_epoch(run, manager):
                 manager.track_loss(run.lr, 1)
             if epoch == 3:
                 raise ValueError("no")
-
-
-def test_the_panel_names_the_page_that_was_written(tmp_path):
-    lines = text_of(tmp_path, SMALL, report=tmp_path / "here.html")
-    own = text_of(tmp_path, SMALL, report=True)
-
-    assert f"page    {tmp_path}/here.html" in lines
-    assert f"page    {tmp_path}/e/report.html" in own
-    assert "runmanager report" not in " ".join(own)
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])

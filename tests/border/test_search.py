@@ -83,26 +83,18 @@ def settings(runs):
 # Resuming
 
 
-def test_suggestions_are_within_the_axes_and_have_their_types(start):
-    train = Scored(score)
+def test_suggestions_are_within_the_axes_and_a_larger_number_continues_their_sequence(start):
+    train, whole = Scored(score), Scored(score)
+    for n in (4, 4, 7):
+        start(train, AXES, n=n)
 
-    outcome = start(train, AXES, n=8)
-
-    assert (outcome.exit_code, len(outcome.runs)) == (0, 8)
+    assert len(start(whole, AXES, n=7, name="whole").runs) == 7
+    assert settings(train.executed) == settings(whole.executed)
     for run in train.executed:
         assert -1 <= run.height <= 1
         assert 1e-4 <= run.rate <= 1
         assert isinstance(run.layers, int)
         assert run.shape in ("a", "b", "c")
-
-
-def test_the_same_command_executes_nothing_and_a_larger_number_continues_the_sequence(start):
-    train, whole = Scored(score), Scored(score)
-    for n in (4, 4, 7):
-        start(train, AXES, n=n)
-    start(whole, AXES, n=7, name="whole")
-
-    assert settings(train.executed) == settings(whole.executed)
 
 
 SAME = {
@@ -298,12 +290,6 @@ def test_several_goals_are_kept_and_give_the_pareto_front(start):
 
     assert len(pareto(outcome.runs)) == 6
     assert "Pareto front" in str(outcome.panel)
-
-
-def test_the_goal_of_the_experiment_is_used_again(start):
-    start(height, n=2)
-
-    assert len(start(height, n=3, goal=None).runs) == 3
 
 
 def test_a_plan_counts_the_suggestions_and_writes_nothing(start, tmp_path):
