@@ -82,9 +82,8 @@ class ListenerThread(Listener):
 
     def _put(self, name: str, *arguments: Any, answer: "Future[str | None] | None" = None) -> None:
         with self._changed:
-            number = len(self._waiting)
-            if answer is None and number >= _MOST_WAITING.get(name, math.inf):
-                self._warn(f"is slow: {number:,} events wait, and some are dropped")
+            if answer is None and len(self._waiting) >= _MOST_WAITING.get(name, math.inf):
+                self._warn("is slow: 100 events or more wait, and some are dropped")
                 return
             self._waiting.append(_Event(name, self.run, self.slot, arguments, answer))
             self._changed.notify()

@@ -110,7 +110,9 @@ class RunTask:
             return outcome
         finally:
             provenance.loaded_now = None
-            if "torch._dynamo" in sys.modules:  # do not import the module here, which takes seconds
+            dynamo = sys.modules.get("torch._dynamo.convert_frame")  # its import takes seconds
+            # the number of compiled frames; with none, the reset would import cudagraphs, which takes a second
+            if getattr(dynamo, "FRAME_COUNTER", dynamo):
                 import torch
 
                 # torch.compile() compiles a function for at most 8 shapes per process, then falls back to eager
