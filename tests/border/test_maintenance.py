@@ -227,6 +227,7 @@ def test_a_report_that_cannot_be_written_says_why(experiment, words, code, named
     assert answer.code == code
     assert named.format(root=experiment) in answer.err
     assert "Traceback" not in answer.err
+    assert not list(experiment.parent.rglob("*.html"))
 
 
 # TensorBoard
