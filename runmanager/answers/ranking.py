@@ -234,11 +234,7 @@ class Ranking:
 
     def intervals(self, settings: Sequence[Setting]) -> list[str]:
         """Return the 95 % interval of each setting's mean as text, "" without a spread."""
-        pairs = [(each.statistics[0]["low"], each.statistics[0]["high"]) for each in settings]
-        is_share = self.goal.metric.endswith(("accuracy", "acc"))
-        if is_share and not any(low > 1 or high < 0 for low, high in pairs):  # no percentages
-            pairs = [(max(low, 0.0), min(high, 1.0)) for low, high in pairs]
-        texts = aligned(chain(*pairs))
+        texts = aligned(each.statistics[0][part] for each in settings for part in ("low", "high"))
         ends = zip(texts[::2], texts[1::2], strict=True)
         return [f"{low} to {high}" if low != high else "" for low, high in ends]
 
@@ -296,6 +292,7 @@ def ranking_of(
     repeats_in = settings_without(runs, [])[0].tolist() if axes else range(len(runs))
     params = {str(name): runs[name].tolist() for name in table}
     numbers = [completed(runs, each.metric).tolist() for each in goals]
+    limits = [_limits(*each) for each in zip(goals, numbers, strict=True)]
     words = statuses_of(runs)
     names = names_of_runs(runs)
     settings = []
@@ -305,7 +302,10 @@ def ranking_of(
             Setting(
                 {name: column[rows[0]] for name, column in params.items()},
                 rows,
-                [statistics_of(_by_repeat(column, attempts)) for column in numbers],
+                [
+                    statistics_of(_by_repeat(column, attempts), *ends)
+                    for column, ends in zip(numbers, limits, strict=True)
+                ],
                 Counter(max((words[row] for row in each), key=_precedence) for each in attempts),
                 None if axes else names[rows[0]],
             )
@@ -345,6 +345,12 @@ def _parts(rows: Iterable[int], codes: Sequence[int]) -> list[list[int]]:
     for row in rows:
         parts.setdefault(codes[row], []).append(row)
     return [*parts.values()]
+
+
+def _limits(goal: Goal, numbers: Sequence[float]) -> tuple[float, ...]:
+    """Return the ends of a goal's range, if it has any: 0 and 1 for an accuracy that is no percentage."""
+    is_share = goal.metric.endswith(("accuracy", "acc")) and not any(each < 0 or each > 1 for each in numbers)
+    return (0.0, 1.0) if is_share else ()
 
 
 def _by_repeat(numbers: Sequence[float], attempts: Sequence[Sequence[int]]) -> list[float]:
@@ -486,14 +492,14 @@ def best(
         The rows, the best first; ties keep the order of `runs`. Runs that did not complete, or have no finite
         value, come last: first the pruned runs, sorted by their metric, then the other runs in their order.
 
-        With repeat axes, one row per setting: the other hyperparameters, and five columns for each
-        goal. `accuracy n` is the number of completed runs with a value, `accuracy mean` their mean, `accuracy
-        std` their standard deviation, with the divisor n - 1. `accuracy low` and `accuracy high` are the 95 %
-        interval of the mean, by Student's t (1908); of few repeats, it may leave the metric's range. `failed
-        repeats` counts the runs that failed, diverged, hung or were killed. `all repeats` is the number of the
-        setting's runs; `runs` lists them as arguments of `load_run`. A setting with a single completed run
-        comes last if another has three, or if its other runs failed and another has two, as its result may be
-        luck. `sentence` names the axes that count as repeat axes because of their names.
+        With repeat axes, one row per setting: the other hyperparameters, and five columns for each goal.
+        `accuracy n` is the number of completed runs with a value, `accuracy mean` their mean, `accuracy std`
+        their standard deviation, with the divisor n - 1. `accuracy low` and `accuracy high` are the 95 %
+        interval of the mean, by Student's t (1908); of an accuracy, it ends at 0 and 1. `failed repeats` counts
+        the runs that failed, diverged, hung or were killed. `all repeats` is the number of the setting's runs;
+        `runs` lists them as arguments of `load_run`. A setting with a single completed run comes last if
+        another has three, or if its other runs failed and another has two, as its result may be luck.
+        `sentence` names the axes that count as repeat axes because of their names.
 
     Raises:
         InvalidArgumentError: `goal` names no column, a column without numbers, or a metric without a known
@@ -655,8 +661,10 @@ def are_epochs(runs: pd.DataFrame) -> bool:
     return bool(runs[names].assign(setting=settings_without(runs, [])[0]).duplicated().any())
 
 
-def statistics_of(numbers: Sequence[float]) -> dict[str, float]:
-    """Describe finite numbers; NaN if there are too few numbers, or if they are too large.
+def statistics_of(
+    numbers: Sequence[float], least: float = -math.inf, most: float = math.inf
+) -> dict[str, float]:
+    """Describe finite numbers from `least` to `most`; NaN if they are too few or too large.
 
     The standard deviation has the divisor n - 1, and the 95 % interval of the mean is by Student's t.
     """
@@ -665,7 +673,8 @@ def statistics_of(numbers: Sequence[float]) -> dict[str, float]:
         with contextlib.suppress(OverflowError):
             std = math.sqrt(math.fsum((number - mean) ** 2 for number in numbers) / (n - 1))
         half = float(t_quantile(n - 1)) * std / math.sqrt(n)
-    return dict(zip(_PARTS, (n, mean, std, mean - half, mean + half), strict=True))
+    low, high = max(mean - half, least), min(mean + half, most)  # max() and min() keep NaN
+    return dict(zip(_PARTS, (n, mean, std, low, high), strict=True))
 
 
 def mean_of(numbers: Sequence[float]) -> float:
