@@ -6,7 +6,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from runmanager.answers.ranking import goal_named, ranking_of
 from runmanager.answers.sentences import statuses_in_words
 from runmanager.checks.changed import changes_between
 from runmanager.checks.kept_source import changed_lines, read_source
@@ -15,7 +14,6 @@ from runmanager.core.state import RunResult
 from runmanager.core.values import text
 from runmanager.core.wording import listed, printable
 from runmanager.errors import InvalidArgumentError
-from runmanager.tables.columns import runs_table
 from runmanager.tables.loading import read_results, warn_of
 
 _FACTS = ("commit", "command", "host", "device", "device_name", "parameters", "jobs", "keep")
@@ -28,22 +26,22 @@ Side = Sequence[RunResult]
 def diff(first: Path, second: Path) -> list[Row]:
     """Return the differences between two experiments or two runs."""
     damaged: list[str] = []
-    sides: list[tuple[str, Side]] = []
+    sides: list[Side] = []
     for path in (first, second):
         read, problems = read_results(path)
         damaged += problems
-        experiments = [(name, runs) for name, runs in read if runs]
+        experiments = {name: runs for name, runs in read if runs}
         if len(experiments) != 1:
-            names = listed(name for name, _ in experiments)
-            raise InvalidArgumentError(f"give an experiment or a run; experiments under {path}: {names}")
-        sides += experiments
+            raise InvalidArgumentError(
+                f"give an experiment or a run; experiments under {path}: {listed(experiments)}"
+            )
+        sides += experiments.values()
     warn_of(list(dict.fromkeys(damaged)), [first, second])
     return diff_of(*sides)
 
 
-def diff_of(first: tuple[str, Side], second: tuple[str, Side]) -> list[Row]:
+def diff_of(*sides: Side) -> list[Row]:
     """Return the differences between two experiments or two runs."""
-    sides = [first[1], second[1]]
     are_runs = all(len(runs) == 1 for runs in sides)
     one, other = (_described(runs, is_run=are_runs) for runs in sides)
     rows = []
@@ -52,8 +50,7 @@ def diff_of(first: tuple[str, Side], second: tuple[str, Side]) -> list[Row]:
         before, now = one.get(key, missing), other.get(key, missing)
         if before != now:
             rows.append(_row(*key, _listed(before), _listed(now)))
-    rows += _code(sides)
-    return rows if are_runs else [*rows, *_goal([first, second])]
+    return rows + _code(sides)
 
 
 def _described(runs: Side, *, is_run: bool) -> dict[tuple[str, str], Any]:
@@ -102,22 +99,6 @@ def _code(sides: Sequence[Side]) -> list[Row]:
         else:
             name = line.removesuffix(":")
     return rows
-
-
-def _goal(named: Sequence[tuple[str, Side]]) -> list[Row]:
-    """Compare the leading settings of two experiments by the goal."""
-    tables = [runs_table({name: runs}) for name, runs in named]
-    goals = [goal_named(runs) for runs in tables]
-    goal = goals[1] or goals[0]
-    # a goal may name a column of text, such as a hyperparameter
-    if goal is None or any(goal.metric not in runs or runs[goal.metric].dtype != "float64" for runs in tables):
-        return []
-    best = [
-        ranking_of(runs, None if mine == goal else str(goal)).settings[:1]  # None selects all its goals
-        for runs, mine in zip(tables, goals, strict=True)
-    ]
-    before, now = (settings[0].mean if settings else math.nan for settings in best)
-    return [_row("metric", f"{goal.metric}, leading setting", before, now)] if before != now else []
 
 
 def _listed(value: Any) -> Any:

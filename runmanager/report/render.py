@@ -193,7 +193,7 @@ def _read(
     data = report_data(" and ".join(experiments), experiments, goal, repeats)
     if not isinstance(path, str | os.PathLike):
         first, *others = experiments.items()
-        sides = [(first[0], other[0], diff_of(first, other)) for other in others]
+        sides = [(first[0], other[0], diff_of(first[1], other[1])) for other in others]
         data = replace(data, differences=sides)
     return data, damaged
 

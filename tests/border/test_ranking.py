@@ -395,7 +395,9 @@ def test_what_the_second_goal_decides_is_no_tie_and_an_exported_table_has_both(t
         assert pareto(runs)["run"].tolist() == [2]
         assert "note: why" in repr(show(runs))
     assert "Run 2 (lr=2) is best" in page_of(outcome.runs, tmp_path)
-    assert "The Pareto front has 1 run: no other run is better in every goal." in panel_of(outcome)
+    assert "The Pareto front has 1 run: no other run is as good in every goal and better in one." in panel_of(
+        outcome
+    )
 
 
 def test_means_and_sums_that_differ_by_rounding_are_a_tie(tmp_path):
@@ -457,11 +459,7 @@ def test_several_experiments_are_an_axis_and_are_compared_by_all_their_goals(tmp
 
         execute(tmp_path, {"lr": [1, 2], "seed": [0, 1]}, scores, name, goal=GOALS)
 
-    differences = command("diff", tmp_path / "a", tmp_path / "b").out
-
     assert {*effects(load_runs(tmp_path))["axis"]} == {"lr", "experiment"}
-    (row,) = [line for line in differences.splitlines() if "leading setting" in line and "f1" in line]
-    assert ("0.7" in row, "0.8" in row, "0.9" in row) == (True, True, False)
     assert command("list", tmp_path).err.count("Repeats by name: seed; ") == 1
     assert "lr=2" in " ".join(command("list", tmp_path, "--where", "lr<9").err.split())
 
