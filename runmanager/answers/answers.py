@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from runmanager.answers.contest import BETTER, IDENTICAL, UNDECIDED, Contest, rule_of
-from runmanager.answers.effects import changes, repeats_differ
+from runmanager.answers.effects import by_chance, changes
 from runmanager.answers.importance import importances
 from runmanager.answers.ranking import (
     Ranking,
@@ -109,15 +109,14 @@ class Answers:
         best, *others = ranking.leaders
         texts = [self.result, self.open] if self.has_verdict else []
         if others and not texts:
+            why = ""
             if not is_same(best.mean, others[0].mean):
-                gap = two_digits(best.mean - others[0].mean)
-                texts.append(
-                    f"Its lead is {gap}; each setting ran once, so that may be chance: "
-                    'an axis "seed" repeats them'
-                )
+                why = f"Its lead is {two_digits(best.mean - others[0].mean)}; "
             elif not ranking.num_ties:
                 tied, second, *_ = ranking.goals
-                texts.append(printable(f"{tied.metric} is tied, so {second.metric} counts"))
+                why = printable(f"{tied.metric} is tied, so {second.metric} counts; ")
+            why += 'each setting ran once, so that may be chance: an axis "seed" repeats them'
+            texts.append(capital(why))
         first = max(ranking.settings, key=lambda setting: ranking.goal.sign * setting.mean)
         if why := ranking.why_below(first):
             texts.append(
@@ -183,7 +182,7 @@ class Answers:
             return ""
         return (
             f"The Pareto front has {counted(len(ranking.front), ranking.noun)}: "
-            f"no other {ranking.noun} is better in every goal"
+            f"no other {ranking.noun} is as good in every goal and better in one"
         )
 
     @cached_property
@@ -235,6 +234,7 @@ def columns_of_numbers(ranking: Ranking, settings: Sequence[Setting]) -> dict[st
         goal.metric: [setting.means[index] for setting in settings] for index, goal in enumerate(ranking.goals)
     }
     if ranking.repeats:
+        columns[f"{ranking.goal.metric} std"] = [setting.statistics[0]["std"] for setting in settings]
         columns |= {INTERVAL: ranking.intervals(settings), REPEATS: [setting.counts for setting in settings]}
     return columns
 
@@ -279,9 +279,9 @@ def _matters(runs: pd.DataFrame, ranking: Ranking) -> Matters:
     sentence += "".join(f", {name} by {size:.2g}" for name, size in further[:_MOST_FURTHER])
     if not size:
         sentence = f"Changing {' or '.join(sizes)} alone does not change {metric}"
-    if math.isfinite(spread := repeats_differ(ranking)):
-        sentence += f"; repeats of a setting differ by {spread:.2g}"
-        sizes["repeats"] = spread
+    if math.isfinite(size := by_chance(ranking)):
+        sentence += f"; chance alone changes these means by {size:.2g}"
+        sizes["chance alone"] = size
     return Matters(f"{sentence}.", _bars(sizes, [f"{size:.2g}" for size in sizes.values()]), changed)
 
 

@@ -17,6 +17,7 @@ from runmanager.answers.ranking import (
     completed,
     describe,
     goals_of,
+    mean_of,
     numbered,
     repeats_of,
     settings_without,
@@ -56,9 +57,9 @@ def effects(
         `value` has both ends of the range.
 
         Repeat axes have no rows. With repeat axes, each setting counts once, by its mean over the repeats; `n`
-        is the number of settings with the value. `low` and `high` are the 95 % interval of the mean of these
-        settings, by the standard deviation between repeats, pooled over these settings. `sentence` names the
-        result, and says if the fractions may overlap.
+        is the number of settings with the value; the variation includes that between repeats. `low` and `high`
+        are the 95 % interval of the mean of these settings, by the standard deviation between repeats, pooled
+        over these settings. `sentence` names the result, and says if the fractions may overlap.
 
     Raises:
         InvalidArgumentError: `goal` names no column of numbers, `repeats` names no hyperparameter, or `goal`
@@ -82,6 +83,8 @@ def effects(
         within = describe(numbers, group)
         numbers, axes = within["mean"], [*map(str, runs)]
     total = ((numbers - numbers.mean()) ** 2).sum()
+    if within is not None:
+        total += (within["std"] ** 2 * (1 - 1 / within["n"])).sum()  # what the repeats of a setting differ by
     varies = numbers.min() < numbers.max()  # `total` of equal numbers may exceed 0 by rounding
     tables, parts = [], []
     for axis in axes:
@@ -90,7 +93,7 @@ def effects(
         if len(values) < 2:  # noqa: PLR2004 - it does not vary
             continue
         parts.append(codes[numbers.notna().to_numpy()])
-        table = describe(numbers, codes)[["n", "mean", "std"]]
+        table = describe(numbers, codes)
         between = (table["n"] * (table["mean"] - numbers.mean()) ** 2).sum()
         table["explained"] = between / total if varies else math.nan
         if within is not None:
@@ -105,7 +108,7 @@ def effects(
     are_unequal = len(parts) > 1 and not (is_complete and counts.nunique() < 2)  # noqa: PLR2004
     return with_sentence(
         pd.concat(tables, ignore_index=True)[columns] if tables else pd.DataFrame(columns=columns),
-        f"explained: the share of the variation of {value} that each axis explains",
+        f"explained: each axis's share of the variation of {value} between all runs",
         "combinations are missing or unequal in number, so the shares overlap and may add up to more than 1"
         if are_unequal
         else "",
@@ -139,10 +142,10 @@ def changes(runs: pd.DataFrame, ranking: Ranking) -> dict[str, float]:
     return dict(sorted(sizes.items(), key=lambda item: math.inf if math.isnan(item[1]) else -item[1]))
 
 
-def repeats_differ(ranking: Ranking) -> float:
-    """Estimate the mean absolute difference between two repeats of a setting; NaN without repeats."""
+def by_chance(ranking: Ranking) -> float:
+    """Estimate the mean absolute difference between the means of equal settings; NaN without repeats."""
     variance, _ = _pooled((setting.number, setting.statistics[0]["std"]) for setting in ranking.settings)
-    return 2 / math.sqrt(math.pi) * math.sqrt(variance)
+    return 2 * math.sqrt(variance * mean_of([1 / setting.number for setting in ranking.settings]) / math.pi)
 
 
 def _pooled(parts: Iterable[tuple[int, float]]) -> tuple[float, int]:

@@ -22,17 +22,12 @@ def luck_of(runs: pd.DataFrame, metric: str, rivals: Numbers, best: int, other: 
         return ""
     n, other_n = (_num_items(Path(str(runs["folder"].iloc[part.index[0]])), column) for part in both)
     first, second = (float(part.mean()) for part in both)
-    half = half_width(first, second, n) if n == other_n > 0 else 0.0
-    if not half:  # without a difference in any item
+    most_that_differ = min(first + second, 2 - first - second)
+    half = _SIDE * math.sqrt(max(0.0, most_that_differ - (first - second) ** 2) / max(n, 1))  # at most
+    if not (half and n == other_n > 0):  # without a difference in any item, half is 0
         return ""
     of_items = f"the choice of the {n:,} {column.removesuffix('_accuracy')} items"
     return f"{of_items} moves the difference by about ± {half:.2g}"
-
-
-def half_width(first: float, second: float, n: int) -> float:
-    """Return a bound of half the 95 % interval of the difference of two accuracies on the same n items."""
-    most_that_differ = min(first + second, 2 - first - second)
-    return _SIDE * math.sqrt(max(0.0, most_that_differ - (first - second) ** 2) / n)
 
 
 def _num_items(folder: Path, column: str) -> int:
