@@ -1,14 +1,13 @@
 """Compare the values of a hyperparameter in otherwise equal runs, or all settings with one of them."""
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from runmanager.answers.contest import IDENTICAL, UNDECIDED, Contest, rivals_table, told_apart
-from runmanager.answers.evidence import ERROR, Lead, difference, differences, fewest, leads
+from runmanager.answers.contest import Contest, rule_of, told_apart
+from runmanager.answers.evidence import Lead, fewest, leads
 from runmanager.answers.finding import Finding, with_sentence
 from runmanager.answers.ranking import (
     Ranking,
@@ -25,8 +24,11 @@ from runmanager.answers.verdict_sentence import losses
 from runmanager.core.values import key_of, text
 from runmanager.core.wording import counted, printable
 from runmanager.errors import InvalidArgumentError
-from runmanager.tables.cells import cell, label
+from runmanager.tables.cells import cell, label, labels
 from runmanager.tables.columns import beside, check_table
+
+SETTING = "setting"
+"""The column with what a setting changes in the base."""
 
 _FOR_SPEED = ("device", "num_workers", "persistent_workers", "pin_memory", "prefetch_factor")
 
@@ -70,11 +72,11 @@ def compare(
         interval. If a ratio is 0 or negative, there is no geometric mean either. Pairs of which a run has no
         number are left out, and counted.
 
-        With `base`, one row per setting, the base first, then the best first: its hyperparameters, its mean,
-        the number of repeats that it shares with the base, the mean `difference` from the base in these
-        repeats, the interval of the difference (`low`, `high`), and whether the setting is better, worse,
-        identical or undecided. All intervals hold together with a probability of 95 %, and stay valid if
-        repeats are added.
+        With `base`, one row per setting, the base first, then the best first: its hyperparameters, those that
+        differ from the base as `setting`, its mean and standard deviation, the number of repeats that it shares
+        with the base, the mean `difference` from the base in these repeats, the interval of the difference
+        (`low`, `high`), and whether the setting is better, worse, equal, identical or undecided, by the rule of
+        `verdict`. All intervals hold together with a probability of 95 %, and stay valid if repeats are added.
 
     Raises:
         InvalidArgumentError: `axis` names no hyperparameter of these runs, `goal` names no column of numbers,
@@ -169,39 +171,29 @@ def _difference(name: str, num_pairs: int, lead: Lead, sign: int, unit: str) -> 
 
 
 def _against(runs: pd.DataFrame, base: Mapping[str, Any], ranking: Ranking) -> Finding:
-    """Compare each setting with the base, repeat by repeat."""
-    contest = Contest(runs, ranking)
-    first = _position_of(base, runs, ranking)
-    metric, sign, unit = ranking.goal.metric, ranking.goal.sign, contest.unit
-    others = [rival for rival in contest.order if rival != first]
-    settings = [ranking.all_settings[rival] for rival in (first, *others)]
-    rows = 0.0 - sign * differences(contest.scores, first)[others]
-    each = [difference(row[~np.isnan(row)], num_pairs=len(others)) for row in rows]
-    least = fewest(max(len(others), 1) / ERROR)
-    computed: dict[str, list[Any]] = {
-        metric: [setting.mean for setting in settings],
-        f"{unit}s": [settings[0].number, *(lead.n for lead in each)],
-        "difference": [math.nan, *(lead.mean for lead in each)],
-        "verdict": ["base", *(_state(lead, sign) for lead in each)],
-        "low": [math.nan, *(lead.low for lead in each)],
-        "high": [math.nan, *(lead.high for lead in each)],
-    }
+    """Compare each setting with the base, repeat by repeat, by the rule of `verdict`."""
+    metric = ranking.goal.metric
+    rule = rule_of(runs, metric, ranking.repeats)
+    contest = Contest(runs, ranking, None, rule.margin, rule.error, _position_of(base, runs, ranking))
+    table = contest.table(-ranking.goal.sign)
+    settings = [ranking.all_settings[rival] for rival in contest.rows]
+    own, *others = (setting.params for setting in settings)
+    changed = [
+        {name: value for name, value in params.items() if key_of(value) != key_of(own[name])}
+        for params in others
+    ]
+    least, unit = fewest(contest.level), contest.unit
+    first = table.columns.get_loc(metric)
+    computed = table.iloc[:, first:].drop(columns="evidence")
+    computed.insert(0, SETTING, ["base", *labels(changed)])
+    computed.insert(2, f"{metric} std", [setting.statistics[0]["std"] for setting in settings])
     return with_sentence(
-        rivals_table([setting.params for setting in settings], computed),
+        beside(table.iloc[:, :first], computed),
         f"{metric} of each setting against {label(dict(base))}, paired by {unit}",
-        "the 95 % intervals hold together, however often one looks",
-        f"an interval and a verdict need {least} {unit}s" if any(lead.n < least for lead in each) else "",
+        f"the {100 - 100 * rule.error:g} % intervals hold together, however often one looks",
+        f"a verdict needs at least {least} {unit}s" if (table[f"{unit}s"] < least).any() else "",
         *losses(contest),
     )
-
-
-def _state(lead: Lead, sign: int) -> str:
-    """Say whether a setting is better than the base; `lead` is its difference in units of the metric."""
-    if lead.is_identical:
-        return IDENTICAL
-    if not (lead.low > 0 or lead.high < 0):
-        return UNDECIDED
-    return "better" if sign * lead.mean > 0 else "worse"
 
 
 def _position_of(base: Mapping[str, Any], runs: pd.DataFrame, ranking: Ranking) -> int:

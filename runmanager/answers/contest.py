@@ -35,7 +35,7 @@ from runmanager.tables.columns import RULES, Numbers, beside, from_columns, hype
 BETTER, EQUAL, IDENTICAL, UNDECIDED, WORSE = "better", "equal", "identical", "undecided", "worse"
 """The possible outcomes of a verdict, and of the comparison with a rival."""
 
-NO_LEAD = Lead(0, math.nan, math.nan, math.nan, math.nan, 1.0, math.inf)
+NO_LEAD = Lead(0, math.nan, math.nan, math.nan, math.nan, math.nan, math.inf)
 """The lead if there is no rival to compare with."""
 
 
@@ -49,9 +49,11 @@ class Contest:
         axis: str | None = None,
         margin: float | None = None,
         error: float = ERROR,
+        base: int | None = None,
     ) -> None:
-        """Compare the rivals; smaller differences than `margin` count as equal."""
-        self.runs, self.ranking, self.axis, self.margin, self.error = runs, ranking, axis, margin, error
+        """Compare the best rival, or a base, with the others; smaller differences than `margin` are equal."""
+        self.runs, self.ranking, self.axis = runs, ranking, axis
+        self.margin, self.error, self.base = margin, error, base
         settings, numbers = ranking.all_settings, ranking.goal.sign * completed(runs, self.metric).to_numpy()
         of_settings = np.empty(len(runs), int)
         for position, setting in enumerate(settings):
@@ -61,14 +63,15 @@ class Contest:
         # the rivals' names in sentences, and the value of the axis or the hyperparameters of each
         self.names: Sequence[str] = [text or "the only setting" for text in ranking.labels]
         self.levels: Sequence[Any] = [setting.params for setting in settings]
+        self.params: Sequence[Mapping[str, Any]] = self.levels
         self.rivals: Numbers = of_settings  # the rival of each run, as a position in `names`
         parts = np.zeros(len(runs), int)
         if axis is not None:
             self.rivals, self.levels = numbered(runs[axis])
-            texts = labels([{axis: level} for level in self.levels])
+            self.params = [{axis: level} for level in self.levels]
             self.names = [
                 brief(level) if isinstance(level, str) else text
-                for level, text in zip(self.levels, texts, strict=True)
+                for level, text in zip(self.levels, labels(self.params), strict=True)
             ]
             without = [axis, *ranking.repeats, *told_apart(runs, axis, self.rivals)]
             parts, _ = settings_without(runs, without)
@@ -86,15 +89,17 @@ class Contest:
         counts = self.has_score.sum(axis=1).tolist()
         if axis is not None:
             have_lost = [not LOST.isdisjoint(each) for each in self.statuses]
-            means = [[ranking.goal.sign * mean] for mean in self.means]
+            means = [[mean] for mean in means_of(self.scores)]
             self.order, _ = in_rank([*zip(means, counts, have_lost, strict=True)])
         # the rivals that have numbers, but none in a setting of another rival, in their order
         with_number = {*self.rivals[~np.isnan(numbers)].tolist()}
         self.alone = [rival for rival in self.order if rival in with_number and not counts[rival]]
-        every = leads(scores, self.order[0], error) if self.order else {}
-        compared = [i for i in self.order[1:] if counts[i] or not OPEN.isdisjoint(self.statuses[i])]
+        # the base first, else the best, then the others in their order
+        self.rows: Sequence[int] = sorted(self.order, key=lambda rival: rival != base)
+        every = leads(scores, self.rows[0], error, is_fixed=base is not None) if self.rows else {}
+        compared = [i for i in self.rows[1:] if counts[i] or not OPEN.isdisjoint(self.statuses[i])]
         compared.sort(key=lambda i: math.inf if math.isnan(every[i].mean) else every[i].mean)
-        # the leads of the best rival over the compared rivals, the closest first
+        # the leads of the best rival, or the base, over the compared rivals, the closest first
         self.leads: Mapping[int, Lead] = {rival: every[rival] for rival in compared}
 
     @functools.cached_property
@@ -103,6 +108,8 @@ class Contest:
         states = {}
         for rival, lead in self.leads.items():
             states[rival] = WORSE if lead.is_decided and lead.mean > 0 else UNDECIDED
+            if lead.is_decided and lead.mean < 0 and self.base is not None:
+                states[rival] = BETTER
             if self.margin is not None and -self.margin < lead.low and lead.high < self.margin:
                 states[rival] = EQUAL
             if lead.is_identical:
@@ -125,6 +132,29 @@ class Contest:
     def positions(self) -> list[int]:
         """The positions of the best rival and of the compared rivals, the closest first."""
         return [*self.order[:1], *self.leads]
+
+    def table(self, side: int = 1) -> pd.DataFrame:
+        """Return a row per rival, the best or the base first, with the first one's leads times `side`."""
+        every = [self.leads.get(rival, NO_LEAD) for rival in self.rows[1:]]
+        ends = ("low", "high") if side > 0 else ("high", "low")
+        mean, low, high = (
+            [math.nan, *(0.0 + side * getattr(lead, part) for lead in every)] for part in ("mean", *ends)
+        )
+        computed: dict[str, list[Any]] = {
+            self.metric: [self.ranking.goal.sign * mean for mean in plain_means(self.scores[self.rows])],
+            f"{self.unit}s": [*self.has_score.sum(axis=1)[self.rows[:1]].tolist(), *(lead.n for lead in every)],
+            "difference": mean,
+            "low": low,
+            "high": high,
+            "evidence": [math.nan, *(lead.evidence for lead in every)],
+            "verdict": [
+                "" if self.base is None else "base",
+                *(self.states.get(rival, "not compared") for rival in self.rows[1:]),
+            ],
+        }
+        rows = [self.params[rival] for rival in self.rows]
+        params = {name: [row[name] for row in rows] for name in next(iter(rows), ())}
+        return beside(from_columns(params, params), from_columns(computed, ()))
 
     @property
     def closest(self) -> Lead:
@@ -163,12 +193,6 @@ class Contest:
         """Whether each rival has several scores in each setting, which do not differ."""
         lows, highs = np.fmin.reduce(self.scores, axis=1), np.fmax.reduce(self.scores, axis=1)
         return bool(self.has_score.sum(axis=1).min() > 1 and not (lows < highs).any())
-
-
-def rivals_table(levels: Sequence[Mapping[str, Any]], computed: Mapping[str, Any]) -> pd.DataFrame:
-    """Return a row per rival: its hyperparameters, and what is computed of it."""
-    params = {name: [level[name] for level in levels] for name in (levels[0] if levels else ())}
-    return beside(from_columns(params, params), from_columns(computed, ()))
 
 
 def plain_means(scores: Iterable[Numbers]) -> list[float]:

@@ -18,7 +18,6 @@ evidence.
 
 import functools
 import math
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -31,16 +30,17 @@ IDENTICAL = 5
 """The number of repeats after which results that were always equal count as identical."""
 LARGEST = 1e100
 """The maximum difference that is compared: the squares of larger differences may overflow."""
+MOST = 100
+"""The maximum number of further repeats that an estimate looks at."""
 ROUNDING = 1e-12
 """The relative size below which a deviation counts as rounding."""
 
 _PRIOR = 8.0  # variance of the standardised effect
-_MOST = 1000  # maximum number of repeats in an estimate
+_CASES = 500  # number of simulated continuations
 _FARTHEST = 1e7  # maximum distance of an interval's end, in units of the largest deviation from the mean
 _REFINED = 6  # number of refinements of the grid on which the end of an interval is searched
 _MOST_PAIRED = 300  # maximum number of rivals for which all pairs are compared, not only pairs with the leader
 _MOST_EVIDENCE = 200.0  # largest logarithm of evidence, to avoid an overflow
-_EARLIER = 1.15  # factor on the effect, as evidence fluctuates and crosses a level before its mean does
 
 
 class Lead(NamedTuple):
@@ -70,32 +70,11 @@ class Lead(NamedTuple):
         return self.n > 1 and self.std <= ROUNDING * abs(self.mean)
 
 
-def difference(
-    values: Sequence[float] | Numbers,
-    *,
-    num_pairs: int = 1,
-    error: float = ERROR,
-    evidence: float | None = None,
-) -> Lead:
-    """Describe differences between two settings, one per repeat, in the order of the repeats.
+def leads(scores: Numbers, leader: int, error: float = ERROR, *, is_fixed: bool = False) -> dict[int, Lead]:
+    """Compare one rival, `is_fixed` if named in advance, with each other; scores: (rivals, repeats, parts).
 
-    `error` is the probability that any of the intervals of all pairs ever misses its true mean; a given
-    `evidence` is already corrected for all pairs.
+    `error` is the probability that any interval ever misses its true mean.
     """
-    numbers = np.asarray(values, float)
-    n, least = len(numbers), num_pairs / error
-    if evidence is None:
-        evidence = float(evidence_of(numbers[None])[0]) / num_pairs
-    mean, std, ends = math.nan, math.nan, (math.nan, math.nan)
-    if n and not np.abs(numbers).max() > LARGEST:  # a number is larger, or infinite
-        mean = math.fsum(numbers) / n
-        std = float(np.sqrt(((numbers - mean) ** 2).sum() / (n - 1))) if n > 1 else math.nan
-        ends = (0.0, 0.0) if n >= IDENTICAL and not numbers.any() else interval(numbers, least)
-    return Lead(n, mean, std, *ends, evidence, 1 / error)
-
-
-def leads(scores: Numbers, leader: int, error: float = ERROR) -> dict[int, Lead]:
-    """Compare one rival with each other rival, by scores of shape (rivals, repeats, parts)."""
     k = len(scores)
     pairs = np.zeros((k, k))
     for row in range(k) if k <= _MOST_PAIRED else [leader]:  # pairs without the leader can only add evidence
@@ -106,13 +85,24 @@ def leads(scores: Numbers, leader: int, error: float = ERROR) -> dict[int, Lead]
         rival: row[~np.isnan(row)] for rival, row in enumerate(differences(scores, leader)) if rival != leader
     }
     is_best = all(together[rival] >= 1 / error and math.fsum(row) > 0 for rival, row in rows.items())
-    num_pairs = k - 1 if is_best else k * (k - 1) // 2
+    num_pairs = k - 1 if is_best or is_fixed else k * (k - 1) // 2
     results = {}
     for rival, row in rows.items():
-        lead = difference(row, num_pairs=num_pairs, error=error, evidence=float(together[rival]))
-        # the leader is decided to be better, so its lead is positive; max() keeps NaN
-        is_ahead = lead.is_decided and lead.mean > 0
-        results[rival] = lead._replace(low=max(lead.low, 0.0)) if is_ahead else lead
+        n, is_decided = len(row), together[rival] >= 1 / error
+        mean = std = low = high = math.nan
+        if n and not np.abs(row).max() > LARGEST:  # a number is larger, or infinite
+            mean = math.fsum(row) / n
+            std = float(np.sqrt(((row - mean) ** 2).sum() / (n - 1))) if n > 1 else math.nan
+            is_identical = n >= IDENTICAL and not row.any()
+            low, high = (0.0, 0.0) if is_identical else interval(row, num_pairs / error)
+        # the decision uses the pairs of all rivals, the interval does not; min() and max() keep NaN
+        if not is_decided:
+            low, high = min(low, 0.0), max(high, 0.0)
+        elif mean > 0:
+            low = max(low, 0.0)
+        else:
+            high = min(high, 0.0)
+        results[rival] = Lead(n, mean, std, low, high, float(together[rival]), 1 / error)
     return results
 
 
@@ -157,12 +147,10 @@ def _log_bayes(n: Numbers, sums: Numbers, squares: Numbers) -> Numbers:
 
 def interval(differences: Numbers, least: float) -> tuple[float, float]:
     """Return the interval of all means that the evidence does not exclude; NaN if it is unbounded."""
-    if len(differences) < fewest(least):
-        return math.nan, math.nan
     middle = differences.mean()
     centered = differences - middle
     spread = np.abs(centered).max()
-    if spread <= ROUNDING * abs(middle):
+    if len(differences) < fewest(least) or spread <= ROUNDING * abs(middle):
         return math.nan, math.nan
     centered = centered / spread
     steps = np.geomspace(1e-3, _FARTHEST, 60)
@@ -220,9 +208,11 @@ def fewest(least: float) -> int:
     return int(reached.argmax()) + 1
 
 
-def needed(effect: float, least: float) -> float:
-    """Estimate how many repeats decide a difference; infinity for more than 1,000."""
-    n, effect = np.arange(fewest(least), _MOST + 1), _EARLIER * effect
-    # the typical Bayes factor of the effect after n repeats
-    enough = _log_bayes(n, n * effect, n * (effect**2 + (n - 1) / n)) >= math.log(least)
-    return float(n[enough.argmax()]) if enough.any() else math.inf
+def needed(values: Numbers, least: float) -> float:
+    """Return after how many repeats half of such differences are decided; infinity if `MOST` more do not."""
+    more = np.random.default_rng(0).normal(values.mean(), values.std(ddof=1), (_CASES, MOST))
+    # what the first repeats have lost, the others have to win
+    continued = np.hstack([np.tile(values, (_CASES, 1)), more])
+    is_decided = log_evidence(continued)[:, len(values) :] >= math.log(least)
+    stops = np.where(is_decided.any(axis=1), is_decided.argmax(axis=1), math.inf)
+    return len(values) + 1 + float(np.median(stops))

@@ -8,6 +8,7 @@ import pandas as pd
 from pandas.api.types import is_numeric_dtype
 
 from runmanager.answers.answers import INTERVAL, REPEATS, answers_of, columns_of_numbers
+from runmanager.answers.compare import SETTING
 from runmanager.answers.contest import plain_means
 from runmanager.answers.finding import Finding
 from runmanager.answers.ranking import (
@@ -138,7 +139,8 @@ def of_table(
     may_go = params if is_computed else [*rows]
     same = {name: cell(values[0]) for name in may_go if len(values := numbered(rows[name])[1]) == 1}
     kept = ("run", REPEATS, *metrics, *varying)
-    whole = [name for name in rows if len(rows) == 1 or name not in same or name in kept]
+    said = [f"{name} std" for name in rows] + (params if is_computed and SETTING in rows else [])
+    whole = [name for name in rows if name not in said and (len(rows) == 1 or name not in same or name in kept)]
     ahead = [*_LEADING, *params, *metrics]
     if metrics:
         ahead += [INTERVAL, REPEATS, companion(metrics[0], metrics_of(rows))]

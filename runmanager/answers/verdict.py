@@ -1,6 +1,5 @@
 """The verdict of repeats: the best setting, or the better value of an axis."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
@@ -8,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from runmanager.answers.contest import NO_LEAD, UNDECIDED, Contest, plain_means, rivals_table, rule_of
+from runmanager.answers.contest import UNDECIDED, Contest, rule_of
 from runmanager.answers.ranking import (
     axes_of,
     check_comparable,
@@ -37,7 +36,8 @@ class Verdict:
         low: The lower end of the interval of `difference`, valid at every look; NaN without an interval.
         high: The upper end of this interval.
         repeats: The number of repeats that `better` and `worse` both have.
-        evidence: The strength of the evidence for a difference; at 1 / error the difference is decided.
+        evidence: The strength of the evidence for a difference.
+        decisive: The evidence at which the difference is decided, 1 / error.
         metric: The metric that decides.
         assumptions: The assumptions of the verdict, in one line.
         table: A row per setting or value, the best first: its mean, the lead of the best row over this row with
@@ -61,6 +61,7 @@ class Verdict:
     high: float
     repeats: int
     evidence: float
+    decisive: float
     metric: str
     assumptions: str
     table: pd.DataFrame = field(repr=False)
@@ -84,14 +85,15 @@ class Verdict:
             >>> runs["accuracy"] = [0.7, 0.8, 0.6, 0.8]
             >>> runs.attrs["hyperparameters"] = ["width", "seed"]
             >>> print(*verdict(runs).drawn().lines(), sep=chr(10))
-            width  accuracy  seeds  difference  evidence  verdict
+            width  accuracy  seeds  difference  evidence (20 decides)  verdict
                64      0.80      2
-                8      0.65      2        0.15     1.711  undecided
+                8      0.65      2        0.15                  1.711  undecided
         """
         columns = [name for name in self.table if not self.table[name].isna().all()]
         params = columns[: columns.index(self.metric)] if self.metric in columns else []
         measured = [self.metric, "difference", "low", "high"]
-        return Table.of(self.table[columns], even=measured, first=[self.metric, "verdict", *params])
+        table = self.table[columns].rename(columns={"evidence": f"evidence ({self.decisive:g} decides)"})
+        return Table.of(table, even=measured, first=[self.metric, "verdict", *params])
 
     def _repr_html_(self) -> str:
         lines = [f"<p><b>{escape(self.sentence)}</b></p>", self.drawn().to_html()]
@@ -144,11 +146,12 @@ def verdict(
         >>> print(verdict(runs, axis="optimizer"))
         adam is better than sgd by 0.021 (0.011 to 0.032), decided after 7 seeds
     """
-    check_table(runs)
-    rule = rule_of(runs, goals_of(runs, goal)[0].metric, repeats_of(runs, repeats)[0])
     check_table(runs, needs_axes=True)
-    if axis is None or (axis == "setting" and axis not in axes_of(runs)):
-        axis = rule.axis if axis is None else None
+    rule = rule_of(runs, goals_of(runs, goal)[0].metric, repeats_of(runs, repeats)[0])
+    if axis is None:
+        axis = rule.axis
+    elif axis == "setting" and axis not in axes_of(runs):
+        axis = None
     margin, error = rule.margin if margin is None else margin, rule.error if error is None else error
     problems = Problems()
     with problems.collecting():
@@ -162,8 +165,10 @@ def verdict(
     assumptions = [
         f"an error of at most {100 * error:g} % over all pairs, however often one looks",
         f"assumes that equal {contest.noun} could be swapped in any {contest.unit}",
-        "over these folds, whose training data overlap" if "fold" in ranking.repeats else "on these data",
-        ranking.assumption,
+        "over these folds, whose training data overlap"
+        if "fold" in contest.ranking.repeats
+        else "on these data",
+        contest.ranking.assumption,
     ]
     return Verdict(
         sentence=sentence_of(contest),
@@ -175,29 +180,8 @@ def verdict(
         high=lead.high,
         repeats=lead.n,
         evidence=lead.evidence,
+        decisive=1 / error,
         metric=contest.metric,
         assumptions="; ".join(filter(None, assumptions)),
-        table=_table(contest),
+        table=contest.table(),
     )
-
-
-def _table(contest: Contest) -> pd.DataFrame:
-    """Return a row per rival, the best first."""
-    rows = list(dict.fromkeys([*contest.positions, *contest.order]))
-    leads = [contest.leads.get(rival, NO_LEAD) for rival in rows]
-    means = plain_means(contest.scores[rows])
-    words = dict.fromkeys(rows, "not compared") | dict.fromkeys(rows[:1], "") | contest.states
-    computed: dict[str, list[Any]] = {
-        contest.metric: [contest.ranking.goal.sign * mean for mean in means],
-        f"{contest.unit}s": contest.has_score.sum(axis=1)[rows].tolist(),
-        "difference": [lead.mean for lead in leads],
-        "low": [lead.low for lead in leads],
-        "high": [lead.high for lead in leads],
-        "evidence": [math.nan if lead is NO_LEAD else lead.evidence for lead in leads],
-        "verdict": [words[rival] for rival in rows],
-    }
-    levels = [
-        contest.levels[rival] if contest.axis is None else {contest.axis: contest.levels[rival]}
-        for rival in rows
-    ]
-    return rivals_table(levels, computed)

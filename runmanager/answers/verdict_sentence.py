@@ -3,8 +3,10 @@
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 from runmanager.answers.contest import IDENTICAL, UNDECIDED, WORSE, Contest
-from runmanager.answers.evidence import Lead, fewest, needed
+from runmanager.answers.evidence import MOST, Lead, differences, fewest, needed
 from runmanager.answers.luck import luck_of
 from runmanager.answers.power import ENOUGH
 from runmanager.answers.ranking import LOST
@@ -12,9 +14,7 @@ from runmanager.core.wording import counted, listed, printable
 from runmanager.tables.cells import cell
 
 _SHARE = 3  # the rounding step of a number is at most a third of half its interval
-_WORTH_SAYING = 100  # largest number of further repeats that is named
 _MOST_NAMED = 2  # maximum number of rivals with lost repeats that are named
-_MOST_DECIMALS, _LARGEST = 6, 1e6  # limits beyond which a number is written with two digits
 _SPLITS = ("fold", "split")  # repeats of which there are no more than the split has
 
 
@@ -76,13 +76,14 @@ def standing(contest: Contest) -> list[str]:
     if unit in _SPLITS:
         return [text, f"{step}; once all {unit}s are executed, repeat the split with a seed axis"]
     if lead.n >= ENOUGH and not lead.is_constant:  # equal differences never decide
-        total = max(needed(abs(lead.mean) / lead.std, contest.level), lead.n + 1)
+        row = differences(contest.scores, contest.order[0])[rivals[0]]
+        total = needed(row[~np.isnan(row)], contest.level)
     if lead.n < first:
         step += f"; a verdict needs at least {first} {unit}s"
-    if total - lead.n <= _WORTH_SAYING:
+    if total < math.inf:
         step += f"; half of such leads are decided after about {total:.0f} {unit}s ({total - lead.n:.0f} more)"
     elif lead.n >= first and not lead.is_constant:
-        step += f"; it takes over {_WORTH_SAYING} more {unit}s"
+        step += f"; it takes over {MOST} more {unit}s"
     return [text, step]
 
 
@@ -127,12 +128,10 @@ def gap_of(lead: Lead) -> str:
 def two_digits(number: float) -> str:
     """Write the size of a difference with two significant digits, and all digits of a larger whole part."""
     size = abs(number)
-    return f"{size:.0f}" if 10 <= size < _LARGEST else f"{size:.2g}"  # noqa: PLR2004 - two digits
+    return f"{size:.0f}" if 10 <= size < 1e6 else f"{size:.2g}"  # noqa: PLR2004 - two digits
 
 
 def _rounded(number: float, decimals: int) -> str:
     """Round a number, but never to 0."""
     text = f"{number:.{decimals}f}"
-    if decimals > _MOST_DECIMALS:
-        return f"{number:.2g}"
     return text if float(text) else f"{number:.1g}"

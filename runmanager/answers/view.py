@@ -3,20 +3,20 @@
 import math
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from typing import Any
 
 import pandas as pd
 from pandas.api.types import is_float_dtype
-from rich.console import Console, ConsoleOptions
 from rich.text import Text
 
 from runmanager.answers.sentences import capital
+from runmanager.answers.verdict_sentence import two_digits
 from runmanager.core.wording import listed
 from runmanager.drawing.table import ENDLESS, Table, wrapped
-from runmanager.tables.cells import cell, durations, join
+from runmanager.tables.cells import aligned, cell, durations, join
 from runmanager.tables.columns import hyperparameters_of
 from runmanager.tables.where import check_columns
 
@@ -45,11 +45,6 @@ class View:
         width = shutil.get_terminal_size().columns if is_terminal else ENDLESS
         lines, caption = self._fitted(width)
         return "\n".join([*(line.plain for line in lines), *wrapped(caption, width)])
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Any]:
-        lines, caption = self._fitted(options.max_width if console.is_terminal else ENDLESS)
-        yield from lines
-        yield Text(caption, "dim")
 
     def _repr_html_(self) -> str:
         if self.table.empty:
@@ -81,9 +76,17 @@ class View:
         """Return the columns that `print` shows as a table for GitHub and notebooks, the best rows in bold."""
         return self.drawn().to_markdown()
 
-    def to_latex(self) -> str:
-        r"""Return the columns that `print` shows as a LaTeX table, for ``\usepackage{booktabs}``."""
-        return self.drawn().to_latex()
+    def to_latex(self, names: Sequence[str] | None = None) -> str:
+        r"""Return the columns that `print` shows as a LaTeX table, for ``\usepackage{booktabs}``.
+
+        A mean has the standard deviation between the repeats (divisor n - 1) behind ±.
+        """
+        rows = self.rows.copy()
+        for name in self.rows:
+            if (std := f"{name} std") in rows:
+                pairs = zip(aligned(rows[name]), map(two_digits, rows[std]), strict=True)
+                rows[name] = [" ± ".join(pair).removesuffix(" ± nan") for pair in pairs]
+        return replace(self, rows=rows).drawn(names).to_latex().replace("±", r"$\pm$")
 
     def drawn(self, names: Sequence[str] | None = None, *, is_plain: bool = False) -> Table:
         """Return the table for display, with the given columns or the main columns."""

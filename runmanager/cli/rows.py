@@ -132,7 +132,7 @@ def print_view(view: "View", selection: Selection) -> None:
         view = replace(view.head(most), notes=[note, *view.notes])
     names = names_in(selection.columns or "") or None
     if selection.latex:
-        typer.echo(view.drawn(names).to_latex())
+        typer.echo(view.to_latex(names))
         return
     if names is None and (everything or not console.is_terminal):
         names = list(dict.fromkeys(map(str, [*view.table, *view.rows])))

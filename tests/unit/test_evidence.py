@@ -8,7 +8,7 @@ import pytest
 from scipy import integrate, stats
 
 from runmanager.answers import evidence
-from runmanager.answers.evidence import closed, difference, fewest, log_evidence
+from runmanager.answers.evidence import closed, fewest, leads, log_evidence, needed
 from runmanager.answers.power import PROMISED, power, smallest
 
 
@@ -56,12 +56,16 @@ def test_the_evidence_has_no_unit_and_no_direction_and_skips_what_is_missing():
     assert np.isfinite(log_evidence(np.ones(3000))).all()
 
 
+def lead_of(values, error=0.05):
+    return leads(np.stack([np.array(values, float), np.zeros(len(values))])[..., None], 0, error)[1]
+
+
 @pytest.mark.parametrize("num_pairs", [1, 6])
 @pytest.mark.parametrize("n", [6, 12, 40])
 def test_the_interval_ends_where_the_evidence_decides(n, num_pairs):
     values = np.random.default_rng(n).normal(0.3, 1.0, n)
 
-    lead = difference(values, num_pairs=num_pairs)
+    lead = lead_of(values, 0.05 / num_pairs)
 
     assert lead.n == n
     assert lead.mean == pytest.approx(values.mean())
@@ -78,7 +82,7 @@ def test_the_interval_ends_where_the_evidence_decides(n, num_pairs):
     "values", [[], [1.0], [0.5, 0.7, 0.9, 0.6, 0.7], [0.25] * 8, [0.1 + 0.2, 0.3] * 5, [0.0] * 4]
 )
 def test_there_is_no_interval_before_the_sixth_repeat_nor_without_spread(values):
-    lead = difference(values)
+    lead = lead_of(values)
 
     assert math.isnan(lead.low)
     assert math.isnan(lead.high)
@@ -87,7 +91,7 @@ def test_there_is_no_interval_before_the_sixth_repeat_nor_without_spread(values)
 
 @pytest.mark.parametrize("values", [[1e308] * 5, [math.inf, 1.0, 2.0, 3.0], [1e200, -1e200, 1e200, 0.0]])
 def test_what_is_too_large_for_a_mean_has_none(values):
-    lead = difference(values)
+    lead = lead_of(values)
 
     assert lead.n == len(values)
     assert math.isnan(lead.mean)
@@ -162,6 +166,16 @@ def test_a_difference_of_one_and_a_half_standard_deviations_takes_seven_repeats(
     assert is_decided.any(axis=1).all()
     assert np.median(stops) <= 7
     assert (against < math.log(20)).mean() >= 0.95  # the interval has the mean at the moment of stopping
+
+
+def test_the_repeats_needed_count_the_evidence_that_the_first_repeats_have_spent():
+    steady, late = [1.0, 1.2, 0.8, 1.1, 0.9, 1.0], [-3.0, 2.0, 1.9, 1.7, 1.6, 1.8]
+
+    few, many = (needed(np.array(each), 1000) for each in (steady, late))
+
+    assert 11 <= few <= 13  # each further repeat doubles the evidence at most
+    assert few < many < needed(np.array(late[::-1]), 1000)  # of the same mean and spread, in another order
+    assert needed(np.array([1.0, -1.0, 0.1]), 20) == math.inf
 
 
 KNOWN: dict[str, Any] = {"known_by": math.inf, "anytime": True}
