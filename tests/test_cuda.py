@@ -191,10 +191,6 @@ def test_the_list_has_every_check_with_its_seconds_and_each_fits_into_a_call(cap
         [check.__name__, str(seconds)] for check, seconds in gpu.ALL.items()
     ]
     assert max(gpu.ALL.values()) < gpu.CALL_S < 9 * 60
-
-
-def test_a_check_that_is_unknown_is_refused_with_those_there_are(capsys):
     with pytest.raises(SystemExit):
         gpu.main(["nothing"])
-
     assert "no check nothing; there are: machine, numbers, alternate" in capsys.readouterr().err

@@ -264,7 +264,7 @@ def test_a_stream_that_also_writes_a_log_shows_and_logs_each_text_once(tee, capf
     def train(run, manager):
         print("in a run")
         os.write(1, b"of C\n")
-        time.sleep(0.5)
+        time.sleep(0.2)
         complete(run, manager)
 
     log = io.StringIO()
