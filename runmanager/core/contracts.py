@@ -37,9 +37,9 @@ class Listener:
     """Follows the runs of a grid; a subclass overrides some of the methods, which do nothing by default.
 
     Pass a listener to ``run_grid(..., listeners=[...])``. A listener cannot harm a run: an exception is
-    reported once, and the run continues. Events for a slow listener wait in a queue of 1,000 events; if the
-    queue is full, steps are dropped first; ends of runs are never dropped. Under torchrun, only rank 0 has
-    listeners.
+    reported once, and the run continues. Events for a slow listener wait in a queue: steps are dropped while
+    100 events wait, epochs and starts of runs while 1,000 wait, and ends of runs never. Under torchrun, only
+    rank 0 has listeners.
 
     Attributes:
         where: "parent", the default: the listener is called in the process that started the grid, in a separate
