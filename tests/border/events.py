@@ -21,6 +21,11 @@ LABELS = torch.tensor([0, 1, 2, 0, 1, 2, 0, 1])
 LOADER = [(IMAGES[:5], LABELS[:5]), (IMAGES[5:], LABELS[5:])]
 
 
+def manager_in(folder: Path, **options: Any) -> Any:
+    """Return the manager of a loop of one's own that writes event files."""
+    return RunManager("e", folder, display=False, **options)
+
+
 def make_network() -> nn.Module:
     """Build a network of two layers: images (N, 1, 4, 4) in, scores (N, 3) out."""
     torch.manual_seed(0)

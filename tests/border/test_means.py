@@ -176,16 +176,6 @@ def test_two_losses_of_a_batch_and_losses_of_its_parts_do_not_weigh_its_other_va
     assert manager.run_data[0]["mean"] == pytest.approx(4.5)
 
 
-def test_two_values_of_a_batch_of_another_loader_have_the_weight_of_its_loss(manager):
-    for _ in one_epoch(manager, DataLoader(TensorDataset(NUMBERS), 70)):
-        for _, part in zip(manager.batches(), PARTS, strict=True):
-            manager.track_loss(1.0, part)
-            for _ in range(2):  # as for two networks
-                manager.track(mean=part.mean())
-
-    assert manager.run_data[0]["mean"] == pytest.approx(NUMBERS.mean().item())
-
-
 @pytest.mark.parametrize("is_own", [True, False])
 @pytest.mark.parametrize("num_values", [1, 2])
 def test_values_of_a_loop_over_other_batches_count_the_same_with_a_warning(manager, is_own, num_values):

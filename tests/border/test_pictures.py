@@ -20,21 +20,18 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 
 from experiments.fashion_grid import make_network as make_tutorials_network
-from runmanager import RunManager, TensorBoard, load_steps
+from runmanager import TensorBoard, load_steps
 from tests.border.events import (
     LOADER,
     events_of,
     make_network,
+    manager_in,
     pixels_of,
     train,
     values_of,
 )
 
 RUN = {"lr": 0.1}
-
-
-def manager_in(folder, **options):
-    return RunManager("e", folder, display=False, **options)
 
 
 def images_of(folder):

@@ -72,6 +72,10 @@ def test_a_failing_run_does_not_stop_the_others_and_says_where(kind, said):
     log = (reading.run_folder("runs/exp") / "error.log").read_text()
     assert log.startswith("Traceback")
     assert said in log
+    trained()
+    assert statuses(start()) == [FAILED, DONE, DONE]  # until it is asked for
+    assert start(retry_failed=True).runs["error"].tolist() == [""] * 3
+    assert trained() == [(0.1, 2), (0.1, 3)]
 
 
 @pytest.mark.parametrize(
@@ -101,19 +105,6 @@ def test_a_group_of_exceptions_names_its_causes():
         cause in outcome.runs["error"][0] for cause in ("tasks", "ValueError: no data;", "TypeError: no text")
     )
     assert outcome.runs["status"].tolist() == ["failed", "out of memory"]
-
-
-def test_a_failed_run_is_skipped_until_it_is_asked_for_and_then_resumes():
-    announce("more", 0.2, 2)
-    codes = [start().exit_code, start().exit_code]
-    trained()
-
-    again = start(retry_failed=True)
-
-    assert codes == [1, 1]
-    assert trained() == [(0.2, 2), (0.2, 3)]
-    assert statuses(again) == [DONE] * 3
-    assert again.runs["error"].tolist() == [""] * 3
 
 
 def test_the_same_call_executes_only_what_is_missing_and_a_grown_axis_its_new_runs():

@@ -292,21 +292,6 @@ def test_the_runs_that_are_not_completed_remain(manager, tmp_path):
         assert list(each.remaining(runs)) == runs[1:]
 
 
-def test_saved_files_take_every_value(manager, tmp_path):
-    params = {"name": "\udc80ö", "device": torch.device("cpu"), "size": (3, 3), "limit": math.inf}
-    with manager.run(params):
-        for _ in manager.epochs(1):
-            manager.track_loss(math.nan, 1)
-
-    manager.save(tmp_path / "new" / "results.v1")
-
-    (row,) = json.loads((tmp_path / "new" / "results.v1.json").read_text(encoding="utf-8"))
-    assert (row["loss"], row["accuracy"], row["limit"]) == (None, None, None)
-    assert (row["name"], row["device"], row["size"]) == ("\udc80ö", "cpu", [3, 3])
-    header = (tmp_path / "new" / "results.v1.csv").read_text(encoding="utf-8").partition("\n")[0]
-    assert header == ",run,epoch,loss,accuracy,epoch duration,run duration,name,device,size,limit"
-
-
 @pytest.mark.parametrize("name", ["get_num_correct", "_get_num_correct"])
 def test_a_subclass_counts_itself_and_may_have_names_of_the_tutorials_class_and_of_its_own(tmp_path, name):
     class Mine(RunManager):

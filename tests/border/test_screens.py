@@ -143,14 +143,6 @@ def test_a_search_has_one_heading_a_column_for_each_goal_and_says_once_what_matt
     assert [words[:1] for words in rows].count(["matters"]) == 1
 
 
-def test_a_grid_without_its_device_says_so_and_fails(tmp_path):
-    outcome = execute(tmp_path, {"lr": [1, 2], "device": ["cuda:9"]}, small)
-
-    panel = str(outcome.panel)
-    assert "unavailable" in panel
-    assert outcome.runs["status"].tolist() == ["unavailable"] * 2
-
-
 @pytest.mark.parametrize("has_log", [True, False])
 def test_a_grid_of_failures_has_no_best_run(tmp_path, capsys, has_log):
     logger = logging.getLogger("runmanager")

@@ -252,16 +252,6 @@ def test_repeat_axes_are_not_searched_and_the_sampler_gets_their_mean(start):
     assert all(value == pytest.approx(height + 1) for height, value in seen[-1])
 
 
-def test_a_missing_device_is_reported_and_its_runs_are_marked(start):
-    train = Scored(height)
-
-    outcome = start(train, {**HEIGHT, "device": ["cpu", "cuda:77"]}, n=8)
-
-    statuses = outcome.runs["status"].value_counts().to_dict()
-    assert set(statuses) == {"completed", "unavailable"}
-    assert len(train.executed) == statuses["completed"]
-
-
 def test_the_time_of_all_launches_is_limited_and_a_larger_limit_continues(start):
     train = Scored(height)
 

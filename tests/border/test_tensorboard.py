@@ -16,7 +16,6 @@ from torch import nn
 from torch.utils.tensorboard import SummaryWriter
 
 from runmanager import (
-    RunManager,
     RunsWarning,
     fit,
     from_tensorboard,
@@ -32,6 +31,7 @@ from tests.border.events import (
     events_of,
     hparams_of,
     make_network,
+    manager_in,
     scalars_of,
     sessions_of,
     texts_of,
@@ -52,10 +52,6 @@ TAGS = {
 }  # fmt: skip
 OF_REWARD = ("Goal/last max:reward", "Run/best max:reward", "Run/best_epoch")
 NAN = math.nan
-
-
-def manager_in(folder, **options):
-    return RunManager("e", folder, display=False, **options)
 
 
 def fail(*_):

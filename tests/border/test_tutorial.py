@@ -185,7 +185,7 @@ def test_the_rows_make_a_sorted_table_are_saved_and_shown_after_each_run(capsys)
     m = RunManager()
     for run in RunBuilder.get_runs(PARAMS):
         latest_form(m, run)
-    m.save("results")
+    m.save("new/results.v1")
 
     rows: Any = m.run_data
     by_accuracy = pd.DataFrame.from_dict(rows).sort_values("accuracy", ascending=False)
@@ -193,10 +193,10 @@ def test_the_rows_make_a_sorted_table_are_saved_and_shown_after_each_run(capsys)
     assert list(by_accuracy) == list(by_duration) == COLUMNS
     assert by_accuracy["accuracy"].is_monotonic_decreasing
     assert by_duration["epoch duration"].is_monotonic_increasing
-    table = pd.read_csv("results.csv", index_col=0)
+    table = pd.read_csv("new/results.v1.csv", index_col=0)
     pd.testing.assert_frame_equal(table, pd.DataFrame(m.run_data), check_dtype=False)
-    assert Path("results.csv").read_text().startswith(",run,epoch,loss,accuracy,epoch duration,")
-    content = Path("results.json").read_text(encoding="utf-8")
+    assert Path("new/results.v1.csv").read_text().startswith(",run,epoch,loss,accuracy,epoch duration,")
+    content = Path("new/results.v1.json").read_text(encoding="utf-8")
     assert content == json.dumps(m.run_data, ensure_ascii=False, indent=4)
     lines = capsys.readouterr().out.splitlines()
     assert sum("accuracy" in line for line in lines) == 4
