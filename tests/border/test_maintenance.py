@@ -123,23 +123,12 @@ def test_nothing_is_removed_if_one_of_the_names_is_no_run(experiment, names):
     assert contents() == before
 
 
-def test_a_run_in_progress_is_not_removed(tmp_path):
-    manager = RunManager("e", tmp_path, display=False, tensorboard=False)
-    with manager.run({"lr": 0.1}):
-        for _ in manager.epochs(1):
-            manager.track_loss(1, 1)
-            answer = command("rm", "--yes", tmp_path / "e")
-
-    assert answer.code == 2
-    assert str(tmp_path / "e") in answer.err
-    assert load_runs(tmp_path)["status"].tolist() == ["completed"]
-
-
-def test_artifacts_steps_and_a_trainers_files_are_removed_with_their_run(tmp_path):
+def test_a_run_in_progress_is_not_removed_and_a_completed_one_with_all_that_it_has_left(tmp_path):
     manager = RunManager("e", tmp_path, display=False, tensorboard=False)
     with manager.run({"lr": 0.1}):
         for _ in manager.epochs(1):
             manager.log(score=1.0)
+            refused = command("rm", "--yes", tmp_path / "e")
         manager.artifact("text", "deep/er/notes.txt")
         assert manager.folder
         (manager.folder / "trainer").mkdir()
@@ -147,9 +136,9 @@ def test_artifacts_steps_and_a_trainers_files_are_removed_with_their_run(tmp_pat
     with manager.run({"lr": 0.2}):
         pass
 
-    answer = command("rm", "--yes", tmp_path / "e/1")
-
-    assert answer.code == 0
+    assert (refused.code, str(tmp_path / "e") in refused.err) == (2, True)
+    assert load_runs(tmp_path)["status"].tolist() == ["completed"] * 2
+    assert command("rm", "--yes", tmp_path / "e/1").code == 0
     assert [path.name for path in (tmp_path / "e").glob("0*")] == ["002-lr=0.2"]
 
 

@@ -86,7 +86,7 @@ def test_the_page_has_the_verdict_the_note_in_markdown_failures_with_a_next_step
     assert "<strong>half</strong>" in report.read_text()
 
 
-def test_the_table_has_every_run_the_best_first_and_only_what_varied(page):
+def test_the_table_has_every_run_the_best_first_and_only_what_varied_and_figures_have_words(page):
     table = rows(page)
 
     assert len(table) == 12
@@ -94,15 +94,9 @@ def test_the_table_has_every_run_the_best_first_and_only_what_varied(page):
     assert [row["lr"] for row in table[:6]] == ["0.01"] * 6
     assert [row["optimizer"] for row in table[:3]] == ["adam"] * 3
     assert {row["status"].strip("✓✗ ") for row in table} == {"completed", "failed", "diverged"}
-
-
-def test_the_page_has_figures_that_say_in_words_what_they_show(page):
-    figures = [svg for svg in page.iter("svg") if svg.get("role") or svg.get("aria-labelledby")]
-
-    words = " ".join(text_of(svg) + svg.get("aria-label", "") for svg in figures)
+    figures = [svg.attrib for svg in page.iter("svg") if svg.get("role")]
     assert len(figures) >= 3
-    assert "test_accuracy" in words
-    assert all(svg.get("aria-label") or svg.get("aria-labelledby") for svg in figures)
+    assert all("aria-label" in svg or "aria-labelledby" in svg for svg in figures)
 
 
 # Its form
@@ -159,16 +153,6 @@ def test_few_and_odd_runs_make_a_page_too(tmp_path, grid, values):
     page = page_of(tmp_path, grid, lambda _: values)
 
     assert text_of(page)
-
-
-def test_a_page_without_a_result_begins_with_the_failures(tmp_path):
-    def fail(run):
-        raise ValueError("too large")
-
-    text = text_of(page_of(tmp_path, {"lr": [0.1, 0.2]}, fail))
-
-    assert "No run has completed" in text
-    assert "too large" in text
 
 
 def test_pruned_runs_are_sorted_below_completed_ones_and_are_no_failures(tmp_path):
@@ -316,11 +300,14 @@ def test_an_open_page_follows_the_grid(browser, tmp_path):
     reader.close()
 
 
-def test_what_a_run_prints_cannot_turn_the_text_of_its_view(tmp_path):
+def test_a_page_without_a_result_begins_with_failures_that_cannot_turn_its_text(tmp_path):
     def fail(run):
         raise ValueError("\x1b[31m\u202ered")
 
-    page = page_of(tmp_path, {"lr": [0.1]}, fail)
+    page = page_of(tmp_path, {"lr": [0.1, 0.2]}, fail)
+
+    assert "No run has completed" in text_of(page)
+    assert "\\u202ered" in text_of(page)
 
     (content,) = [element.text for element in page.iter() if element.get("id") == "page-data"]
     assert "\\\\u202ered" in content
