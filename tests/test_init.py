@@ -19,10 +19,19 @@ print([name for name in {HEAVY} if name in sys.modules])
 """
 FIRST = """
 import random, sys
-from runmanager import run_grid
+from runmanager import RayExecutor, SuccessiveHalving, run_grid
+
+def train(run, manager):
+    with manager.run(run):
+        for _ in manager.epochs(2):
+            manager.track_loss(run.lr, 1)
+
 state = random.getstate()
-run_grid({"lr": [0.1]}, print, experiment="e", plan_only=True, display=True)
-print(random.getstate() == state, "torchvision" in sys.modules)
+RayExecutor()
+options = {"experiment": "e", "executor": "inline", "display": True, "prune": SuccessiveHalving("loss")}
+runs = run_grid({"lr": [1, 2]}, train, **options).runs
+found = [name for name in ("torchvision", "optuna", "ray") if name in sys.modules]
+print(random.getstate() == state, found, runs["status"].tolist())
 """
 
 
@@ -32,11 +41,12 @@ def test_the_package_and_a_grid_load_nothing_heavy():
     assert found.stdout == "[]\n"
 
 
-def test_public_names_and_a_first_display_draw_no_random_numbers(warm, tmp_path):
+def test_a_first_grid_draws_no_random_number_and_imports_no_extra_that_it_does_not_need(warm, tmp_path):
     (tmp_path / "program.py").write_text(FIRST)
 
     # where the names were imported, warm.py looks itself
-    assert warm.execute(tmp_path / "program.py").stdout.splitlines()[-1] == "True False"
+    last = warm.execute(tmp_path / "program.py").stdout.splitlines()[-1]
+    assert last == "True [] ['completed', 'pruned']"
 
 
 def test_the_public_names_are_sorted_all_there_is_and_resolve():

@@ -1,10 +1,12 @@
 """The system's calls for the files under a root: noted, and failing where a test says so."""
 
+import contextlib
 import errno
 import os
 import re
+import resource
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -109,3 +111,14 @@ class NthCall:
 def name_of(code: int) -> str:
     """Return the name of an error, of KILL or of SHORT."""
     return {KILL: "kill", SHORT: "short"}.get(code) or errno.errorcode[code]
+
+
+@contextlib.contextmanager
+def small_disk(most: int) -> Iterator[None]:
+    """Refuse to write files of more bytes."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)

@@ -385,24 +385,3 @@ def test_values_without_a_number_are_left_to_optuna(tmp_path):
 
     assert (runs["status"][8], runs["epochs"][8]) == ("pruned", 1)
     assert "MedianPruner" in runs["error"][8]
-
-
-WITHOUT_OPTUNA = """
-import sys
-from runmanager import SuccessiveHalving, run_grid
-
-def train(run, manager):
-    with manager.run(run):
-        for _ in manager.epochs(2):
-            manager.track_loss(run.lr, 1)
-
-prune = SuccessiveHalving("loss")
-runs = run_grid({"lr": [1, 2]}, train, experiment="e", prune=prune, executor="inline", display=False).runs
-print(runs["status"].tolist(), "optuna" in sys.modules)
-"""
-
-
-def test_a_grid_without_it_does_not_import_optuna(warm, tmp_path):
-    (tmp_path / "program.py").write_text(WITHOUT_OPTUNA)
-
-    assert warm.execute(tmp_path / "program.py").stdout == "['completed', 'pruned'] False\n"

@@ -1,10 +1,8 @@
 """What a run has beside its epochs: summary, artifacts, weights."""
 
-import contextlib
 import itertools
 import math
 import os
-import resource
 import sys
 from pathlib import Path
 from typing import Any
@@ -22,6 +20,7 @@ from runmanager import (
     load_run,
     load_runs,
 )
+from tests.border.disk import small_disk
 from tests.border.experiments import manager_in
 
 LOADER = [(torch.randn(6, 4, generator=torch.Generator().manual_seed(0)), torch.arange(6) % 3)]
@@ -205,17 +204,6 @@ def kept(manager):
     paths = {path.relative_to(top).as_posix(): path for path in top.rglob("*")}
     assert not [name for name, path in paths.items() if path.is_symlink() or name.startswith(".")]
     return {name: path.read_text() if path.is_file() else None for name, path in paths.items()}
-
-
-@contextlib.contextmanager
-def small_disk(most):
-    """Refuse to write files of more bytes."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (most, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_an_artifact_of_any_kind_replaces_one_of_any_kind_and_no_fault_loses_it(manager, given, tmp_path):

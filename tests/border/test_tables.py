@@ -6,7 +6,6 @@ import itertools
 import json
 import math
 import pickle
-import resource
 import sys
 from contextlib import suppress
 from importlib.util import find_spec
@@ -39,6 +38,7 @@ from runmanager import (
     verdict,
     write_report,
 )
+from tests.border.disk import small_disk
 from tests.border.experiments import execute
 from tests.border.pages import parse, text_of
 from tests.border.reading import journals, lines, run_folders, write
@@ -185,13 +185,8 @@ def test_an_export_for_which_there_is_no_space_keeps_the_file_before(tmp_path):
     export(pd.DataFrame({"run": [1]}), path)
     before = path.read_bytes()
 
-    usual = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100, usual[1]))
-    try:
-        with pytest.raises(StorageError):
-            export(pd.DataFrame({"run": range(1000)}), path)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, usual)
+    with small_disk(100), pytest.raises(StorageError):
+        export(pd.DataFrame({"run": range(1000)}), path)
 
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]

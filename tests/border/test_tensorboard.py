@@ -24,6 +24,7 @@ from runmanager import (
     load_steps,
     run_grid,
 )
+from tests.border.disk import small_disk
 from tests.border.events import (
     IMAGES,
     LOADER,
@@ -403,18 +404,12 @@ def test_a_resumed_run_has_each_point_once_as_a_run_that_was_not_interrupted(tmp
 
 
 def test_a_full_disk_ends_logging_with_one_warning_and_training_goes_on(tmp_path):
-    resource = pytest.importorskip("resource", reason="Windows has no limits of file sizes")
     train(manager_in(tmp_path / "whole"), RUN, 5, checkpoint=False)
     expected = [step for step, _ in values_of(tmp_path / "whole")]
     limit = int(event_files(tmp_path / "whole")[0].stat().st_size * 0.7)
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
 
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
-    try:
-        with pytest.warns(RunsWarning, match="File too large.*training goes on") as caught:
-            train(manager_in(tmp_path / "cut"), RUN, 5, checkpoint=False)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    with small_disk(limit), pytest.warns(RunsWarning, match="File too large.*training goes on") as caught:
+        train(manager_in(tmp_path / "cut"), RUN, 5, checkpoint=False)
 
     assert len(caught) == 1
     assert load_results(tmp_path / "cut")["epoch"].tolist() == [1, 2, 3, 4, 5]
