@@ -9,6 +9,7 @@ import torchvision
 
 from runmanager import RunManagerError
 from runmanager.datasets import CLASSES, fashion_mnist
+from tests.border.reading import flip
 
 ORIGINALS = Path(__file__).parents[1] / "data" / "FashionMNIST" / "raw"
 IMAGES, LABELS = "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"
@@ -54,12 +55,6 @@ def truncate(path):
     path.write_bytes(path.read_bytes()[:-100])
 
 
-def flip_a_byte(path):
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
-
-
 def test_the_test_set_is_ten_thousand_images_of_ten_classes(root, raw, downloads):
     dataset = fashion_mnist(root, train=False)
 
@@ -89,9 +84,7 @@ def test_a_size_out_of_range_is_refused(tmp_path, train, size):
         fashion_mnist(tmp_path, train=train, size=size)
 
 
-@pytest.mark.parametrize(
-    ("name", "damage"), [(LABELS, truncate), (IMAGES, flip_a_byte)], ids=["cut", "flipped"]
-)
+@pytest.mark.parametrize(("name", "damage"), [(LABELS, truncate), (IMAGES, flip)], ids=["cut", "flipped"])
 def test_a_damaged_gz_that_cannot_be_downloaded_is_named(root, raw, downloads, name, damage):
     damage(raw / f"{name}.gz")
 
@@ -116,7 +109,7 @@ def test_unpacked_files_are_read_if_they_are_the_original_ones(root, raw, downlo
     (raw / IMAGES).write_bytes(unpacked(IMAGES))
     (raw / f"{IMAGES}.gz").unlink()
     (raw / LABELS).write_bytes(unpacked(LABELS))
-    flip_a_byte(raw / LABELS)
+    flip(raw / LABELS)
 
     dataset = fashion_mnist(root, train=False)
 
@@ -131,7 +124,7 @@ def test_a_damaged_gz_is_downloaded_again(root, raw, monkeypatch):
         shutil.copy(ORIGINALS / f"{LABELS}.gz", raw)
 
     fashion_mnist(root, train=False)
-    flip_a_byte(raw / f"{LABELS}.gz")
+    flip(raw / f"{LABELS}.gz")
     monkeypatch.setattr(torchvision.datasets, "FashionMNIST", download)
 
     dataset = fashion_mnist(root, train=False)

@@ -51,16 +51,12 @@ def imported_modules():
     }
 
 
-def test_both_files_that_describe_the_package_agree():
+def test_the_files_that_describe_the_package_agree():
     project = PYPROJECT["project"]
 
     assert SETUP["metadata"]["name"] == project["name"] == NAME
     assert SETUP["options"]["python_requires"] == project["requires-python"]
-
-
-def test_the_citation_is_of_this_version():
     citation = (HOME / "CITATION.cff").read_text(encoding="utf-8")
-
     assert f"\nversion: {runmanager.__version__}\n" in citation
 
 

@@ -222,23 +222,14 @@ def test_a_report_that_cannot_be_written_says_why(experiment, words, code, named
 # TensorBoard
 
 
-@pytest.mark.parametrize(
-    ("words", "named"),
-    [
-        (["{root}/missing"], ["{root}/missing"]),
-        (["{root}", "--experiment", "other"], ["other", "exp"]),
-        (["{root}", "--port", "{port}"], ["{port}", "in use"]),
-    ],
-)
-def test_what_tensorboard_cannot_show_is_refused(tmp_path, words, named):
+def test_a_port_that_is_in_use_is_named(tmp_path):
     with RunManager("exp", tmp_path, display=False).run({"lr": 0.1}):
         pass
     with socket.create_server(("127.0.0.1", 0)) as server:
-        values = {"root": tmp_path, "port": server.getsockname()[1]}
-        answer = command("tensorboard", *(word.format(**values) for word in words))
+        port = server.getsockname()[1]
+        answer = command("tensorboard", tmp_path, "--port", port)
 
-    assert answer.code == 2
-    assert [name for name in named if name.format(**values) not in answer.words] == []
+    assert (answer.code, f"port {port} is in use: choose another" in answer.words) == (2, True)
     assert "Traceback" not in answer.err
 
 

@@ -435,12 +435,14 @@ def value_of(written):
     return written
 
 
-def test_rows_are_chosen_by_what_their_columns_hold(odd):
+def test_rows_are_chosen_by_what_their_columns_hold_and_columns_by_their_names(odd):
     for where, runs in (each for each in CASES["chosen"] if "device" not in each[0]):
         answer = command("list", odd, "--where", where, "--json")
         assert (where, [row["run"] for row in json.loads(answer.out or "[]")]) == (where, runs)
     answer = command("list", odd, "--where", "lr<0.1", "--where", "status=failed", "--json")
     assert [row["run"] for row in json.loads(answer.out)] == [2]
+    answer = command("list", odd, "--columns", " lr,epoch duration , 'opt.lr',\"run\",")
+    assert answer.out.splitlines()[0].split() == ["lr", "epoch", "duration", "opt.lr", "run"]
 
 
 def test_a_mistake_in_a_condition_is_explained(odd):
@@ -448,12 +450,6 @@ def test_a_mistake_in_a_condition_is_explained(odd):
     for where, problem in [*CASES["refused"], *further]:
         answer = command("list", odd, f"--where={where}")
         assert (where, answer.code, problem in answer.words) == (where, 2, True)
-
-
-def test_names_of_columns_are_split_at_commas_outside_of_quotes(odd):
-    answer = command("list", odd, "--columns", " lr,epoch duration , 'opt.lr',\"run\",")
-
-    assert answer.out.splitlines()[0].split() == ["lr", "epoch", "duration", "opt.lr", "run"]
 
 
 # The causes of failures
