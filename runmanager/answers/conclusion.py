@@ -14,15 +14,13 @@ from runmanager.answers.failures import failures
 from runmanager.answers.sentences import counts_of, left_to_execute
 from runmanager.answers.show import settings_view
 from runmanager.answers.time_spent import time_spent
-from runmanager.core.files import for_people
+from runmanager.core.files import CHECKPOINT, for_people
 from runmanager.core.outcome import Status
-from runmanager.core.wording import counted, printable
+from runmanager.core.wording import counted, listed, printable
 from runmanager.drawing.table import Table
-from runmanager.tables.cells import duration
 from runmanager.tables.columns import INSIDE, notes_of
 
 _NUM_BEST = 5  # settings in the table
-_MOST_CAUSES = 5
 
 
 class Sentence(NamedTuple):
@@ -68,20 +66,24 @@ def conclude(
     left = runs["status"].isin([Status.INTERRUPTED, *([] if is_over else [Status.PENDING])])
     number, problems = int(left.sum()) + more, _failed(runs, folder)
     if number:
-        text = left_to_execute(number, len(runs) + more)
-        has_begun = (runs["epochs"] > 0) | (runs[INSIDE] != "" if INSIDE in runs else False)
-        if begun := int((left & has_begun).sum()):
-            text += f", {begun} of them from a checkpoint"
-        problems.insert(0, Sentence("!", text, ["start the same command again"], ["execute this cell again"]))
+        places = runs.get(INSIDE, [""] * len(runs))
+        rows = zip(runs["status"], runs["run"], runs["epochs"], runs["folder"], places, strict=True)
+        resumes = [
+            f"run {run} resumes {place or f'after epoch {epoch}'}"
+            for status, run, epoch, path, place in rows
+            if status == Status.INTERRUPTED and (place or (Path(path) / CHECKPOINT).exists())
+        ]
+        then = f": {listed(resumes)}" if resumes else ""
+        again = ([f"{what} again{then}"] for what in ("start the same command", "execute this cell"))
+        problems.insert(0, Sentence("!", left_to_execute(number, len(runs) + more), *again))
     if num_changed:
         text = f"The tables keep the earlier results of {counted(num_changed, 'run')} until the first new epoch"
         step = "if the change is undone, completed runs are not executed again"
         problems.append(Sentence("–", text, [step]))  # noqa: RUF001
     answers = answers_of(all_runs, is_over=number == 0)
     facts = [("matters", sentence) for sentence in dict.fromkeys(answers.matters_sentences)]
-    seconds = runs["run duration"].sum()
-    before = f"its runs took {duration(seconds)} before" if seconds else "no run was executed"
-    facts.append(("time", time_spent(*times) if times else before))
+    if times:
+        facts.append(("time", time_spent(*times)))
     steps: list[tuple[str, str, str]] = []
     if page:
         facts.append(("page", for_people(page).as_posix()))
@@ -114,18 +116,17 @@ def _table(answers: Answers) -> tuple[Table | None, str]:
     ranking = answers.ranking
     if ranking is None or len(ranking.settings) < 2:  # noqa: PLR2004 - a ranking needs two
         return None, ""
-    listed, front = (ranking.front, "the Pareto front") if ranking.is_choice else (ranking.settings, "")
-    best = listed[: _NUM_BEST if len(listed) > _NUM_BEST + 1 else None]  # hiding one row saves no line
-    first = f"the first {len(best)}" if len(best) < len(listed) else ""
+    settings, front = (ranking.front, "the Pareto front") if ranking.is_choice else (ranking.settings, "")
+    best = settings[: _NUM_BEST if len(settings) > _NUM_BEST + 1 else None]  # hiding one row saves no line
+    first = f"the first {len(best)}" if len(best) < len(settings) else ""
     count = ranking.count if front or first or ranking.others else ""
     which = "; ".join(filter(None, [front, first, count, answers.scope]))
     return settings_view(answers.runs, ranking, best).drawn(), which
 
 
 def _failed(runs: pd.DataFrame, folder: Path) -> list[Sentence]:
-    groups = failures(runs)
     findings = []
-    for failure in groups[:_MOST_CAUSES]:
+    for failure in failures(runs):
         mark = "!" if failure.status in (Status.UNAVAILABLE, Status.CHANGED) else "✗"
         run = f"{folder}/{runs['run'].iloc[failure.rows[0]]}"
         steps = (
@@ -134,8 +135,6 @@ def _failed(runs: pd.DataFrame, folder: Path) -> list[Sentence]:
         )
         details, in_notebook = ([*filter(None, [failure.cause, step])] for step in steps)
         findings.append(Sentence(mark, f"{failure.status}: {failure.runs}", details, in_notebook))
-    if (more := len(groups) - _MOST_CAUSES) > 0:
-        findings.append(Sentence("✗", counted(more, "more cause")))
     return findings
 
 

@@ -203,7 +203,8 @@ def test_only_attempts_since_a_change_count_in_what_a_grid_shows():
 
     assert statuses(stopped) == [("interrupted", 1), ("pending", 0)]
     assert stopped.results[["run", "epoch"]].to_numpy().tolist() == [[1, 1]]
-    assert "2 of 2 runs are left to execute, 1 of them from a checkpoint" in str(stopped.panel)
+    assert "2 of 2 runs are left to execute" in str(stopped.panel)
+    assert "again: run 1 resumes after epoch 1" in str(stopped.panel)
     assert "keep the earlier results of 1 run until the first new epoch" in str(stopped.panel)
     assert load_results("runs")[["run", "epoch"]].to_numpy().tolist() == [[1, 1], [2, 1], [2, 2], [2, 3]]
     assert "earlier results" not in str(start(TWO, data="new").panel)
