@@ -118,7 +118,7 @@ def advice(status: str, evidence: str, *, same: str = "the same command", them: 
     rerun, keep = argument("changed='rerun'", "--changed rerun"), argument("changed='keep'", "--changed keep")
     steps = {
         Status.FAILED: f"see {evidence}; fix the code, and {same} executes {them} again; "
-        f"without a change of code, {retry_failed('does')}",
+        f"to try the same code again, add {argument('retry_failed=True', '--retry-failed')}",
         Status.OUT_OF_MEMORY: f"let {them} take less memory, as with a smaller batch; {again}",
         Status.DIVERGED: "not repeated, as it would diverge again: lower lr or clip gradients",
         Status.HUNG: f"see {evidence}; fix it, or raise {argument('timeout=', '--timeout')}; {again}",

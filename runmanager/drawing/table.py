@@ -152,9 +152,7 @@ class Table:
                 style, (low, high) = f"{side}; {_CELL}", self._bars.get(name, (0.0, 0.0))
                 if number in self._best:
                     style += "; font-weight: bold"
-                if low < high and isinstance(
-                    value, float | int
-                ):  # of NaN, the style is not valid and has no effect
+                if low < high and isinstance(value, float | int):  # of NaN, the style has no effect
                     end = f"{100 * (value - low) / (high - low):.0f}%"
                     style += f"; background: linear-gradient(90deg, {_BAR} {end}, transparent {end})"
                 rows.append(

@@ -102,5 +102,4 @@ def _them(number: int) -> str:
 
 def _causes(runs: Sequence[PlannedRun]) -> str:
     """Return what has changed since the runs began."""
-    # there are many causes, for example if runs load the weights of many encoders
-    return listed(dict.fromkeys(planned.cause for planned in runs), _MOST_CAUSES)
+    return listed(dict.fromkeys(planned.cause for planned in runs), _MOST_CAUSES)  # as of many encoders

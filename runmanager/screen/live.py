@@ -49,8 +49,7 @@ class GridProgress(Display):
     def __init__(self, name: str, *, show: bool = True) -> None:
         self._name, self.is_shown = name, show
         self._screen = choose_screen(show=show)
-        # rich's Live replaces the first two
-        self._streams = [sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__]
+        self._streams = [sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__]  # rich replaces the first two
         self._lines: deque[str] = deque()  # lines to print
         self._printing = threading.Lock()
         self._end = threading.Event()  # of the drawing thread
@@ -156,7 +155,6 @@ class GridProgress(Display):
         if status is Status.COMPLETED:
             note = f"from epoch {running.first}" if running.first > 1 else ""
             (seconds,) = durations([result.seconds])
-            # with the beginning and the end of a run, and the epochs of earlier attempts
             self._past.append((folder.params, max(result.seconds, self._loop.seconds[folder.id])))
         elif not status.is_success:
             metrics, sign = {}, "✗"  # the cause says more
@@ -250,8 +248,7 @@ class GridProgress(Display):
         with suppress(InvalidArgumentError):  # no metric can rank the runs
             ranking = ranking_of(runs_table({"": results}, loop.design))
             for best in ranking.settings[:1]:
-                pairs = zip(ranking.goals, best.means, strict=True)
-                # a long name would hide the number
+                pairs = zip(ranking.goals, best.means, strict=True)  # a long name would hide the number
                 values = ", ".join(f"{brief(goal.metric)} {steady(mean)}" for goal, mean in pairs)
                 count = f"mean of {counted(best.number, ranking.unit)}" if ranking.repeats else ""
                 self._best = join([values, count, ranking.name(best)])
