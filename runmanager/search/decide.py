@@ -182,9 +182,9 @@ class _Deciding(Search):
             lead = contest.leads[contest.in_state(UNDECIDED)[0]]  # a closer rival may be decided
             sentences = [
                 f"after {counted(lead.n, contest.unit)}: {contest.names[contest.order[0]]} is {lead.mean:.2g} "
-                f"ahead, evidence {lead.evidence:.2g} of the {lead.least:g} that decide"
+                f"ahead, evidence {lead.evidence:.2g} ({lead.least:g} decides)"
                 if lead.n > self._fewest
-                else f"{': '.join(standing(contest))}; the limit is {self._most}"
+                else f"{': '.join(standing(contest))}; this grid has at most {self._most} {contest.unit}s"
             ]
 
     def left_out(self) -> Collection[str]:
@@ -245,15 +245,14 @@ class _Deciding(Search):
             self._why = f"! {axis} seems to change nothing, as {same}: does train() use run.{axis}?"
             return False
         if rule.max_seconds is not None and seconds >= rule.max_seconds:
-            self._why = f"! undecided after max_seconds={rule.max_seconds:g}: a larger value continues"
+            self._why = f"! undecided after max_seconds={rule.max_seconds:g}"
             return False
         undecided = [rival for rival, state in zip(rivals, states, strict=True) if state == UNDECIDED]
         numbers = {self._asked[rival] for rival in undecided}
         number = max(numbers) + (len(numbers) == 1)  # rivals with fewer repeats catch up first
         wider = {rival: min(number, len(self._runs[rival])) for rival in undecided}
         if all(self._asked[rival] == number for rival, number in wider.items()):
-            step = f"continue with a larger max_repeats=, or with more values of {printable(self._repeats)}"
-            self._why = f"! undecided after {counted(self._most, 'repeat')}: {step}"
+            self._why = f"! undecided after {counted(self._most, 'repeat')}"
             return False
         self._asked |= wider
         return True

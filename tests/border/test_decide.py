@@ -120,10 +120,8 @@ def test_after_each_seed_a_line_has_the_current_state(start):
         start(Train({"adam": 0.81, "sgd": 0.8}), decide=Decide(max_repeats=8), display=True)
 
     assert "leads optimizer=sgd, but 6 seeds do not decide it" in screen.text
-    assert "; the limit is 8 " in screen.text
-    assert re.search(
-        r"after 7 seeds: optimizer=adam is 0\.\d+ ahead, evidence \S+ of the 20 that decide ", screen.text
-    )
+    assert "; this grid has at most 8 seeds" in screen.text
+    assert re.search(r"after 7 seeds: optimizer=adam is 0\.\d+ ahead, evidence \S+ \(20 decides\)", screen.text)
 
 
 def test_the_limit_may_be_seconds_of_training(start, tmp_path):
