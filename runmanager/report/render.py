@@ -256,9 +256,7 @@ def _template(name: str) -> "Template":
 
 def _whole(text: str) -> str:
     """Return a sentence as HTML whose options and settings stay on one line."""
-    from markupsafe import Markup
-
-    return Markup(_WHOLE.sub(r'<span class="whole">\g<0></span>', html.escape(_printable(text))))  # noqa: S704
+    return _WHOLE.sub(r'<span class="whole">\g<0></span>', html.escape(_printable(text)))
 
 
 def _printable(value: Any) -> Any:
