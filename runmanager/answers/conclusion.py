@@ -66,12 +66,12 @@ def conclude(
     left = runs["status"].isin([Status.INTERRUPTED, *([] if is_over else [Status.PENDING])])
     number, problems = int(left.sum()) + more, _failed(runs, folder)
     if number:
-        places = runs.get(INSIDE, [""] * len(runs))
-        rows = zip(runs["status"], runs["run"], runs["epochs"], runs["folder"], places, strict=True)
+        positions = runs.get(INSIDE, [""] * len(runs))
+        rows = zip(runs["status"], runs["run"], runs["epochs"], runs["folder"], positions, strict=True)
         resumes = [
-            f"run {run} resumes {place or f'after epoch {epoch}'}"
-            for status, run, epoch, path, place in rows
-            if status == Status.INTERRUPTED and (place or (Path(path) / CHECKPOINT).exists())
+            f"run {run} resumes {position or f'after epoch {epoch}'}"
+            for status, run, epoch, path, position in rows
+            if status == Status.INTERRUPTED and (position or (Path(path) / CHECKPOINT).exists())
         ]
         then = f": {listed(resumes)}" if resumes else ""
         again = ([f"{what} again{then}"] for what in ("start the same command", "execute this cell"))

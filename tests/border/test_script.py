@@ -259,9 +259,9 @@ def test_a_command_names_both_ways_to_execute_failed_runs_again(tmp_path, capsys
 
     of_command = command("show", tmp_path / "e/1").out
 
-    assert "--retry-failed does" in own
+    assert "add --retry-failed" in own
     assert "retry_failed=True" not in own
-    assert "retry_failed=True or --retry-failed does" in of_command
+    assert "add retry_failed=True or --retry-failed" in of_command
 
 
 @pytest.mark.parametrize(
