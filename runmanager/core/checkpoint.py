@@ -86,9 +86,8 @@ class ResumeState:
         has_optimizer = "param_groups" in parts or any(isinstance(part, Optimizer) for part in parts.values())
         if has_optimizer and all(map(plain_state.is_plain_state, others)):
             raise CheckpointError(
-                "checkpoint= has an optimizer, but nothing that saves the parameters that it trains, so that "
-                "they would start over on resume: add the network, "
-                "as checkpoint={'network': network, 'optimizer': optimizer}"
+                "checkpoint= has an optimizer, but nothing that saves the parameters that it trains: "
+                "add the network, as checkpoint={'network': network, 'optimizer': optimizer}"
             )
 
     def restore(self, committed: Sequence[EpochRecord], problems: list[str]) -> list[EpochRecord]:

@@ -898,8 +898,7 @@ class Manager:
             return self._current.epoch
         if self._open_run(call).is_trained:
             raise LifecycleError(
-                f"{call} after the last epoch: put it into the loop, or write "
-                "manager.summary(final_f1=0.5) for a result of the run"
+                f"{call} after the last epoch: put it into the loop, or write manager.summary(final_f1=0.5)"
             )
         raise LifecycleError(
             f"{call} outside an epoch: call begin_epoch() first, unless a loop "

@@ -140,8 +140,8 @@ def fit(
             micro_batch not in (None, "auto") and not is_count(micro_batch, 1),
         "under torchrun ranks would choose different pieces: give micro_batch a number":
             micro_batch == "auto" and ranks.num_ranks() > 1,
-        "micro_batch changes the batch statistics of this network, and thus its results: use GroupNorm, or "
-        "accept it with batch_norm_per_piece=True":
+        "micro_batch changes the batch statistics of this network: use GroupNorm, or accept it"
+        " with batch_norm_per_piece=True":
             has_statistics and micro_batch is not None and not batch_norm_per_piece,
         f"scheduler must be one of torch.optim.lr_scheduler, got {scheduler!r:.60}":
             not isinstance(scheduler, LRScheduler | None) and not callable(scheduler),

@@ -47,7 +47,7 @@ class GridProgress(Display):
     """Shows the progress of a grid: a dispatcher reports events in one thread, a second thread draws."""
 
     def __init__(self, name: str, *, show: bool = True) -> None:
-        self._name, self.is_shown = name, show
+        self._name, self.is_shown = brief(name), show
         self._screen = choose_screen(show=show)
         self._streams = [sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__]  # rich replaces the first two
         self._lines: deque[str] = deque()  # lines to print
@@ -158,8 +158,8 @@ class GridProgress(Display):
             self._past.append((folder.params, max(result.seconds, self._loop.seconds[folder.id])))
         elif not status.is_success:
             metrics, sign = {}, "✗"  # the cause says more
-            log = folder.path / files.ERROR_LOG
-            below = [cause, outcome.next_step(files.for_people(log), is_retried=self.slot.is_retried)]
+            log = files.for_people(folder.path / files.ERROR_LOG)
+            below = [cause, outcome.next_step(log, is_retried=self.slot.is_retried)]
             first = self._explained.setdefault(VARIABLE.sub("", cause), folder.number)
             if first != folder.number:
                 note, below = f"{status} · as run {first}", []
@@ -176,9 +176,10 @@ class GridProgress(Display):
         self._are_goals_checked = True  # of the first run, before the whole grid runs for a misspelt goal
         for goal in self._loop.design.all_goals:
             if goal.metric not in metrics:
-                fact = f"the goal is {str(goal)!r}, but run {folder.number} has no such metric"
-                hint = did_you_mean(goal.metric, metrics, "it has")
-                self.say(f"! {fact}; {hint} (another goal= executes nothing again)")
+                self.say(
+                    f"! the goal is {str(goal)!r}, but run {folder.number} has no such metric; "
+                    f"{did_you_mean(goal.metric, metrics, 'it has')} (another goal= executes nothing again)"
+                )
 
     def stopping(self, signals: Signals) -> None:
         """Print, once, that the grid is stopping, and the reason unless the reason is a signal."""
@@ -215,8 +216,8 @@ class GridProgress(Display):
             self.say(search.introduction())
         repeats = loop.design.repeating(plan.varying)
         if plan.runs:
-            names = [name for name in plan.varying if name != DEVICE]
-            lines, _ = plan_table(plan, names).fitted(self._screen.width)
+            table = plan_table(plan, [name for name in plan.varying if name != DEVICE])
+            lines, _ = table.fitted(self._screen.width)
             self._screen.print([line.plain for line in lines])
             self.say(plan_summary(plan, loop.num_lanes, repeats))
         if repeats and not search:
@@ -273,19 +274,19 @@ class GridProgress(Display):
             runs = [Running(folder, self._table.add_run(folder), now) for folder in due[: self._loop.num_lanes]]
         if top := runs[: max(height - _NUM_OTHER_LINES, 1)]:
             headings, rows = self._table.lines([run.row(now) for run in top], width)
-            lines += map(Text, headings if headings != self._headings else [])
+            if headings != self._headings:
+                lines += map(Text, headings)
             for run, row in zip(top, rows, strict=True):
                 whole = f"{row}{GAP}{run.position}".rstrip()
                 lines.append(colored(whole if cell_len(whole) <= width else row))
         if self._best:
             lines.append(Text(f"best so far{GAP}{self._best}"))
         left = self._left(now, due) if self._table.devices else "starting"
-        name = brief(self._name)
         numbers = join([f"{self._count} runs", f"{duration(now - self._began, 0)} elapsed", left])
-        bar = width - len(f"{name}    {numbers}^C ")  # a terminal that wraps ^C leaves a line
+        bar = width - len(f"{self._name}    {numbers}^C ")  # a terminal that wraps ^C leaves a line
         full = int(bar * (len(self._ended) + sum(run.done for run in runs)) / max(self._total, 1))
-        rest = "╌" * (bar - full)
-        lines.append(Text.assemble(name, GAP, ("━" * full, "green"), (rest, "bright_black"), GAP, numbers))
+        parts = ("━" * full, "green"), ("╌" * (bar - full), "bright_black")
+        lines.append(Text.assemble(self._name, GAP, *parts, GAP, numbers))
         return lines
 
     def _left(self, now: float, due: Sequence[RunFolder]) -> str:
