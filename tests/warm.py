@@ -6,6 +6,7 @@ what it prints is in files beside it, which end with `.out` and `.err`, in anoth
 """
 
 import atexit
+import gc
 import importlib
 import itertools
 import json
@@ -118,6 +119,8 @@ def main() -> None:
     for name in sys.argv[1:]:
         importlib.import_module(name)
     vars(os)["fsync"] = str  # leave out what only a power cut would show, as the other tests
+    gc.collect()
+    gc.freeze()  # else each program looks through what was imported, and copies its memory
     for line in sys.stdin:
         order = json.loads(line)
         print(wait(**order) if "pid" in order else begin(**order), flush=True)  # noqa: T201

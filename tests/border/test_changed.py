@@ -1,6 +1,7 @@
 """What counts as a change: compared, noticed or named, and never silent; and what is none."""
 
 import importlib.util
+import itertools
 import json
 import sys
 from pathlib import Path
@@ -50,91 +51,72 @@ def other(x):
 """
 READS = "def train(run, manager):\n    step(run, manager, {})\n"
 X = READS.format("X")
+FOCAL = "def focal(x):\n    return x + 'v1'\n"
+DATA = {  # kind of data= -> its value; "v1" becomes "v2", also in the file
+    "own dataset": "Own(torch.arange(5) * int('v1'[1]))",
+    "ConcatDataset": "ConcatDataset([TensorDataset(torch.arange(5) * int('v1'[1]))])",
+    "loader": "DataLoader(Own(torch.arange(5) * int('v1'[1])))",
+    "table": "pandas.DataFrame({'a': [*range(99), 'v1']})",
+    "masked array": "np.ma.array([1, 2], mask=[False, 'v1' == 'v' + '2'])",
+    "path": "Path('path.txt')",
+    "path deep in lists": "{'a': {'b': [[Path('path deep in lists.txt')]]}}",
+    "path that an object holds too": "[Own(p := Path('path that an object holds too.txt')), p]",
+    "code": "More([1])\nclass More(Own):\n    def f(self):\n        return 'v1'\n",
+    "size of random data": "Noisy(len('v1' * int('v1'[1])))",
+}  # fmt: skip
 NOISY = (
     "class Noisy(Own):\n    def __init__(self, n):\n        self.x = torch.randn(n, 3)\n"
-    "        self.y = self.x.sum(1)\n"
+    "        self.y = self.x.sum(1)\ntorch.manual_seed(0)\n"
 )
-WRAPPED = (
-    "class Wrap:\n    def __init__(self, f, n):\n        functools.update_wrapper(self, f)\n"
-    "        self.n = n\n"
-)
-FOCAL = "def focal(x):\n    return x + 'v1'\n"
-AGAIN = {  # program; "v1" becomes "v2"
-    "S1 function": f"{FOCAL}GRID = {{'loss': [focal]}}\n" + READS.format("run.loss"),
-    "S1 list": "class Net:\n    x = 'v1'\nGRID = {'layers': [[Net, Net]]}\n" + READS.format("run.layers"),
-    "S2 own dataset": "X = DATA = Own(torch.arange(5) * int('v1'[1]))\n" + X,
-    "S2 ConcatDataset": "X = DATA = ConcatDataset([TensorDataset(torch.arange(5) * int('v1'[1]))])\n" + X,
-    "S2 loader": "X = DATA = DataLoader(Own(torch.arange(5) * int('v1'[1])))\n" + X,
-    "S2 table": "X = DATA = pandas.DataFrame({'a': [*range(99), 'v1']})\n" + X,
-    "S2 masked array": "X = DATA = np.ma.array([1, 2], mask=[False, 'v1' == 'v' + '2'])\n" + X,
-    "S2 path": "X = DATA = Path('data.txt')\n" + X,
-    "S2 path deep in lists": "X = DATA = {'a': {'b': [[Path('data.txt')]]}}\n" + X,
-    "S2 path that an object holds too": "P = Path('data.txt')\nX = DATA = [Own(P), P]\n" + X,
-    "S2 code": "class More(Own):\n    def f(self):\n        return 'v1'\nX = DATA = More([1])\n" + X,
-    "S3 argument by position": "train = functools.partial(lambda act, r, m: step(r, m, act), 'v1')\n",
-    "trainer": "class T:\n    def __init__(self, w):\n        self.w = w\n    def fit(self, r, m):\n"
-    "        step(r, m, self.w)\ntrain = T('v1').fit\n",
-    "wrapper of a library": READS.format("'v1'") + "library = {'__name__': 'library'}\n"
-    "exec('def wrap(f):\\n    return lambda run, manager: f(run, manager)', library)\n"
-    "train = library['wrap'](train)\n",
-    "size of a random dataset": f"{NOISY}X = [DataLoader(Noisy(len('v1' * int('v1'[1]))))]\n{X}",
-    "size of random data": f"{NOISY}torch.manual_seed(0)\nX = DATA = Noisy(len('v1' * int('v1'[1])))\n{X}",
-    "long data": "X = DATA = [0] * 1_000_001 + ['v1']\n" + READS.format("1"),
-}  # fmt: skip
-SAID = {  # nothing is executed again, and the line has this text
-    "S7 module-level seed": ("torch.manual_seed(int('v1'[1]))\n" + READS.format(1), "statements of program"),
-    "S7 seed by a name": ("S = int('v1'[1])\nnp.random.seed(S)\n" + READS.format(1), "statements of program"),
-    "S7 globals": ("def g1():\n    return 'v1'\n" + READS.format("globals()['g' + '1']"), "g1 in program"),
-    "S7 file": (
-        "def train(run, manager):\n    step(run, manager, Path('data.txt').read_text())\n",
-        "train (what read_text",
-    ),
-    "S7 seed in a loop": (
-        "for seed in [int('v1'[1])]:\n    torch.manual_seed(seed)\n" + READS.format(1),
-        "statements of program",
-    ),
-    "S7 array in a file": (READS.format("np.fromfile('data.txt', 'u1')"), "train (what fromfile() reads"),
-    "S7 environment": (
-        "os.environ['MODE'] = 'v1'\n" + READS.format("os.environ['MODE']"),
-        "train (what environ",
-    ),
-    "random": ("X = torch.rand(3)\n" + X + "# v1\n", "X (random: give it a seed)"),
-    "lock": ("X = threading.Lock()\n" + X + "# v1\n", "X (lock)"),
+SAID = {  # a module that a run reads -> what is said of it when "v1" becomes "v2"
+    "torch.manual_seed(int('v1'[1]))\ndef read():\n    return 1\n": "statements of case0",
+    "S = int('v1'[1])\nnp.random.seed(S)\ndef read():\n    return 1\n": "statements of case1",
+    "for s in [int('v1'[1])]:\n    torch.manual_seed(s)\ndef read():\n    return 1\n": "statements of case2",
+    "def g1():\n    return 'v1'\ndef read():\n    return globals()['g' + '1']\n": "g1 in case3",
 }
-NONE = {
-    "clock": "X = {'lr': 1, 'id': uuid.uuid4().hex}\nX['t'] = time.time()\n# v1\n" + READS.format("X['lr']"),
-    "other value of an axis": f"{FOCAL}def dice(x):\n    return x\nGRID = {{'loss': [dice]}}\n"
-    + READS.format("run.loss"),
-    "list that train fills": "X = []\ndef train(r, m):\n    X.append(1)\n    step(r, m, X)\n# v1\n",
-    "address in a compiled function": "@torch.compiler.disable\ndef f(x):\n    return x\n# v1\n"
-    + READS.format("f(1)"),
-    "clock among arguments": "import argparse\nX = argparse.ArgumentParser().parse_args([])\nX.lr = 1\n"
-    "X.out = f'{time.time()}'\n# v1\n" + READS.format("X.lr, X"),
-    "name in a text": "class N:\n    pass\nX = N()\nX.n, X.other = 1, 'v1'\n"
-    + READS.format("'X', dict(X=X.n)"),
-    "computed from random attributes": f"{NOISY}X = Noisy(10)\n# v1\n{X}",
-    "docstring of a wrapped function": f"{WRAPPED}def f():\n    'v1'\nX = Wrap(f, 1)\n{X}",
-    "clock in a state": "class N:\n    def __init__(self):\n        self.start = time.time()\n"
-    "    def __getstate__(self):\n        return {**vars(self)}\nX = N()\n# v1\n" + X,
+NAMED = {  # what is said of it at the first start
+    "def file():\n    return Path('data.txt').read_text()\nread = file\n": "file (what read_text",
+    "def array():\n    return np.fromfile('data.txt', 'u1')\nread = array\n": "array (what fromfile() reads",
+    "def mode():\n    return os.environ['PATH']\nread = mode\n": "mode (what environ",
+    "A = torch.rand(3)\ndef read():\n    return A\n# v1\n": "A (random: give it a seed)",
+    "B = threading.Lock()\ndef read():\n    return B\n# v1\n": "B (lock)",
 }
+UNSAID = [
+    "X = {'lr': 1, 'id': uuid.uuid4().hex}\nX['t'] = time.time()\n# v1\ndef read():\n    return X['lr']\n",
+    "X = []\ndef read():\n    X.append(1)\n# v1\n",
+    "@torch.compiler.disable\ndef f(x):\n    return x\n# v1\ndef read():\n    return f(1)\n",
+    (
+        "import argparse\nX = argparse.ArgumentParser().parse_args([])\nX.lr = 1\nX.out = f'{time.time()}'\n"
+        "# v1\ndef read():\n    return X.lr, X\n"
+    ),
+    "class N:\n    pass\nX = N()\nX.n, X.other = 1, 'v1'\ndef read():\n    return 'X', dict(X=X.n)\n",
+    f"{NOISY.rpartition('torch')[0]}X = Noisy(10)\n# v1\ndef read():\n    return X\n",
+    (
+        "class Wrap:\n    def __init__(self, f):\n        functools.update_wrapper(self, f)\n"
+        "def f():\n    'v1'\nX = Wrap(f)\ndef read():\n    return X\n"
+    ),
+    (
+        "class N:\n    def __init__(self):\n        self.start = time.time()\n    def __getstate__(self):\n"
+        "        return {**vars(self)}\nX = N()\n# v1\ndef read():\n    return X\n"
+    ),
+]
 
 
 @pytest.fixture
 def load(own_folder, monkeypatch):
     """Write a program of a version beside its helpers and its data, and import it."""
-    kept: list[Any] = []
+    numbers = itertools.count()
 
-    def import_(code, version):
-        for name, text in (("helpers", HELPERS.replace("RATE = 1", "RATE = 'v1'")), ("program", HEAD + code)):
-            path = own_folder / str(len(kept)) / f"{name}.py"
-            path.parent.mkdir(exist_ok=True)
+    def import_(code, version, program="program"):
+        for name, text in (("helpers", HELPERS.replace("RATE = 1", "RATE = 'v1'")), (program, HEAD + code)):
+            path = own_folder / str(next(numbers)) / f"{name}.py"
+            path.parent.mkdir()
             path.write_text(text.replace("v1", version))
             Path("data.txt").write_text(version)
             spec: Any = importlib.util.spec_from_file_location(name, path)
             module = importlib.util.module_from_spec(spec)
             monkeypatch.setitem(sys.modules, name, module)
             spec.loader.exec_module(module)
-        kept.append(module)
         return module
 
     return import_
@@ -145,48 +127,51 @@ def start(module, experiment="exp", **options):
     return run_grid(module.GRID, module.train, experiment=experiment, data=module.DATA, **options)
 
 
-def attempts_of(load, capsys, code):
-    """Start a program twice, and then its second version; return the attempts and what the starts said."""
-    start(load(code, "v1"))
-    said = [capsys.readouterr().out]
-    attempts = []
+def test_whatever_changes_of_the_data_of_a_grid_counts(load):
+    def attempts(num_changed):
+        values, classes = [], ""
+        for number, (kind, text) in enumerate(DATA.items()):
+            version = "v2" if number < num_changed else "v3"  # which load() leaves
+            Path(f"{kind}.txt").write_text(version)
+            value, _, code = text.replace("v1", version).partition("\n")
+            values.append(value)
+            classes += code
+        start(load(f"{NOISY}{classes}DATA = [{', '.join(values)}]\n{READS.format(1)}", "v1"), display=False)
+        return load_runs("runs/exp")["attempts"].item()
+
+    assert [attempts(number) for number in (0, *range(len(DATA) + 1))] == [1, *range(1, len(DATA) + 2)]
+
+
+def test_the_last_item_of_a_long_list_counts(load):
     for version in ("v1", "v2"):
-        start(load(code, version))
-        said.append(capsys.readouterr().out)
+        start(load("X = DATA = [0] * 1_000_001 + ['v1']\n" + READS.format("1"), version), display=False)
+
+    assert load_runs("runs/exp")["attempts"].tolist() == [2]
+
+
+def test_what_is_not_compared_is_named_once_and_nothing_is_said_where_nothing_matters(load, capsys):
+    """Each run of one grid reads a module of its own."""
+    attempts, said = [], []
+    for version in ("v1", "v1", "v2"):
+        cases = [load(code, version, f"case{n}") for n, code in enumerate([*SAID, *NAMED, *UNSAID])]
+        names = [case.__name__ for case in cases]
+        reads = ", ".join(f"{name}.read()" for name in names)
+        start(load(f"import {', '.join(names)}\n{READS.format(reads)}", version))
+        lines = capsys.readouterr().out.splitlines()
+        said.append([line for line in lines if line.startswith("!")])
         attempts += load_runs("runs/exp")["attempts"].tolist()
-    return attempts, ["\n".join(line for line in text.splitlines() if line.startswith("!")) for text in said]
 
-
-@pytest.mark.parametrize("kind", AGAIN)
-def test_what_train_its_values_and_its_data_are_made_of_counts(load, capsys, kind):
-    attempts, said = attempts_of(load, capsys, AGAIN[kind])
-
-    assert (attempts, said[1]) == ([1, 2], "")
-    assert "changed and is executed again" in said[2]
-
-
-@pytest.mark.parametrize("kind", SAID)
-def test_what_is_not_compared_is_named_once_and_other_changes_are_noticed(load, capsys, kind):
-    code, text = SAID[kind]
-
-    attempts, said = attempts_of(load, capsys, code)
-
-    assert attempts == [1, 1]
-    assert [text in line for line in said].count(True) == 1
-    assert said[1] == ""
-
-
-@pytest.mark.parametrize("kind", NONE)
-def test_nothing_is_said_where_nothing_matters(load, capsys, kind):
-    attempts, said = attempts_of(load, capsys, NONE[kind])
-
-    assert attempts == [1, 1]
-    assert said[:2] == ["", ""]
-    assert kind.startswith("other") or said[2] == ""
+    assert {*attempts} == {1}
+    (first,), again, (second,) = said
+    assert [text for text in NAMED.values() if text not in first] == []
+    assert (first.count(" ("), "(what globals()" in first, again) == (len(NAMED) + 1, True, [])
+    assert second.startswith(
+        f"! {', '.join(sorted(SAID.values()))} changed, which train does not reach by name"
+    )
 
 
 def test_changes_that_were_noticed_count_if_that_is_said(load):
-    code = SAID["S7 module-level seed"][0]
+    code = "torch.manual_seed(int('v1'[1]))\n" + READS.format(1)
     start(load(code, "v1"))
 
     start(load(code, "v2"), changed="rerun")
@@ -413,18 +398,14 @@ def test_changed_runs_of_ten_minutes_wait_marked_until_the_user_has_chosen(begin
     assert load_run("runs/exp/2").status == "changed"
     results = json.loads(Path("runs/exp/results.json").read_text())
     assert [row["lr"] for row in results] == [1, 1, 2, 2, 0.1, 0.1]
-    assert begin(SCORE, "grid={'lr': [1, 2, 0.1]}")[0] == 1  # asked again
     assert begin()[0] == 0  # the change is undone
     assert table()[:2] == [["completed", 1, False]] * 2
-
-
-def test_a_panel_without_a_run_that_counts_names_those_that_wait(begin):
-    begin()
-
-    said = begin(SCORE)[1]
-
-    assert "! Results of 2 runs wait, as the code changed" in said
-    assert "No run has completed" not in said
+    assert begin(SCORE)[0] == 1  # asked again
+    assert begin(SCORE, "only=2")[0] == 0
+    assert table()[:2] == [["changed", 1, False], ["completed", 2, False]]
+    rows = json.loads(command("diff", "runs/exp/1", "runs/exp/2", "--json").out)
+    lines = [[*row.values()][1:4] for row in rows if row["what"] == "line"]
+    assert lines == [["score", "    return run.lr * 1", ""], ["score", "", "    return run.lr * 5"]]
 
 
 @pytest.mark.parametrize(
@@ -495,18 +476,6 @@ def test_a_run_without_a_result_is_executed_all_the_same(begin):
     assert "1 run changed and waits" in said
 
 
-def test_a_run_chosen_by_only_does_not_wait_and_the_others_stay_marked(begin):
-    begin()
-    begin(SCORE)
-
-    assert begin(SCORE, "only=2")[0] == 0
-
-    assert table() == [["changed", 1, False], ["completed", 2, False]]
-    rows = json.loads(command("diff", "runs/exp/1", "runs/exp/2", "--json").out)
-    lines = [[*row.values()][1:4] for row in rows if row["what"] == "line"]
-    assert lines == [["score", "    return run.lr * 1", ""], ["score", "", "    return run.lr * 5"]]
-
-
 @pytest.mark.parametrize(
     "options",
     [
@@ -529,7 +498,7 @@ def test_the_next_choice_waits_for_the_runs_that_it_depends_on(begin, options):
     assert {status for status, *_ in table()} == {"completed"}
 
 
-def test_a_plan_asks_and_marks_nothing_and_that_all_runs_wait_is_said_without_a_display(begin):
+def test_a_plan_asks_and_marks_nothing_and_a_source_that_is_lost_or_damaged_decides_nothing(begin):
     begin()
 
     code, said = begin(SCORE, "plan_only=True")
@@ -537,6 +506,14 @@ def test_a_plan_asks_and_marks_nothing_and_that_all_runs_wait_is_said_without_a_
     assert code == 0
     assert "2 runs changed and wait" in said
     assert table() == [["completed", 1, False]] * 2
+    for path in Path("runs/exp").glob("source-*.py.gz"):
+        path.write_bytes(b"x")
+    code, said = begin(SCORE)
+    assert (code, table()) == (1, [["changed", 1, False]] * 2)
+    assert "2 runs changed and wait" in said
+    assert "! Results of 2 runs wait, as the code changed" in said
+    assert "No run has completed" not in said
+    assert command("show", "runs/exp/1", "--code").out.strip() == ""
     code, said = begin(SCORE, "display=False")
     assert (code, said.count("\n")) == (1, 1)
     assert "2 changed; changed='rerun'" in said
@@ -553,15 +530,3 @@ def test_the_source_of_each_version_is_kept_and_shown(begin):
     assert texts[2] == texts[0].replace("* 1", "* 5")
     command("rm", "--yes", "runs/exp")
     assert not Path("runs/exp").exists()
-
-
-def test_a_source_that_is_lost_or_damaged_decides_nothing(begin):
-    begin()
-    for path in Path("runs/exp").glob("source-*.py.gz"):
-        path.write_bytes(b"x")
-
-    code, said = begin(SCORE)
-
-    assert (code, table()) == (1, [["changed", 1, False]] * 2)
-    assert "2 runs changed and wait" in said
-    assert command("show", "runs/exp/1", "--code").out.strip() == ""

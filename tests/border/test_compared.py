@@ -108,6 +108,12 @@ HOLDERS = {  # a module that reads [1], which becomes [2]
     "value beside a lock": "class T:\n    def __init__(self):\n        self.lock, self.n = threading.Lock(), [1]\nX = T()\n" + TAIL,
     "argument named as a random number": "class N:\n    def draw(self):\n        n = random.random()\n    def __init__(self, n):\n"
     "        self.n = n\nX = N([1])\n" + TAIL,
+    "bound method": "class T:\n    def __init__(s, n):\n        s.n = n\n    def fit(s):\n        return s.n\nread = T([1]).fit\n",
+    "wrapper of a library": "library = {'__name__': 'library'}\nexec('def wrap(f):\\n    return lambda: f()', library)\ndef base():\n"
+    "    return [1]\nX = library['wrap'](base)\n" + TAIL,
+    "classes in a list": "class N:\n    x = [1]\nX = [N, N]\n" + TAIL,
+    "size of a random data set": "class Noisy(torch.utils.data.Dataset):\n    def __init__(s, n):\n        s.x = torch.randn(n, 3)\n"
+    "    def __len__(s):\n        return len(s.x)\nX = [torch.utils.data.DataLoader(Noisy([1][0]))]\n" + TAIL,
     "item named as a method": "X = {'items': 1, 'n': [1]}\ndef read():\n    return X.items()\n",
     "wrapping object in a list": "class Wrap:\n    def __init__(self, f, n):\n        functools.update_wrapper(self, f)\n        self.n = n\n"
     "def f():\n    pass\nX = [Wrap(f, [1])]\n" + TAIL,
