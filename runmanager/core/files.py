@@ -101,7 +101,7 @@ def write_file(
             temporary.unlink(missing_ok=True)
 
 
-def replace(path: Path, target: Path) -> None:
+def exchange(path: Path, target: Path) -> None:
     """Rename a file or folder; what had the name is replaced, or goes to the old folder if one is a folder."""
     if target.is_dir() or (path.is_dir() and target.exists()):
         names = -100, os.fsencode(path), -100, os.fsencode(target)  # AT_FDCWD of fcntl.h

@@ -89,7 +89,7 @@ def _write(
                     path.chmod(0o755)  # a read-only folder can be neither renamed nor removed
                 files.sync(path)
             files.make_folder(target.parent)
-            files.replace(new, target)
+            files.exchange(new, target)
             files.sync(target.parent)
     finally:
         shutil.rmtree(beside, ignore_errors=True)

@@ -78,7 +78,7 @@ def test_a_job_that_is_cancelled_stops_in_order_and_is_continued_by_the_same_com
     again = submit(folder, name, *flags).wait(PATIENCE_S)
 
     assert code == (143 if name == "job.sh" else 0)  # of `long.sh`: that of its last line
-    assert re.search(r"; the same command resumes after the last checkpoint\. .+\n━━ runs/circle · ", stopped)
+    assert re.search(r"; the same command resumes\. .+\n━━ runs/circle · ", stopped)
     assert [word for word in ("Traceback", "\x1b", "\r") if word in stopped] == []
     assert not list(folder.glob("runs/*/holder.json"))
     log = (folder / "log.txt").read_text()
