@@ -11,7 +11,7 @@ from torch.nn import functional
 from torch.optim.swa_utils import AveragedModel
 from torch.utils.data import DataLoader, TensorDataset
 
-from runmanager import InlineExecutor, load_results, load_run, load_runs
+from runmanager import load_results, load_run, load_runs
 from tests.border import reading
 from tests.border.events import scalars_of
 from tests.border.work import announce, left, meet, scaled, start, statuses, trained
@@ -245,24 +245,6 @@ def test_what_changed_in_runs_is_in_the_first_line(capsys, plan_only):
     assert line.startswith("! 2 runs changed and are executed again")
     parts = ("data= is given now", "scale was 1, is 2", "the data")
     assert [part for part in parts if part not in line] == []
-
-
-SEEN: list[float] = []
-
-
-def noting(run, manager):
-    SEEN.append(run.lr)
-    scaled(1)(run, manager)
-
-
-@pytest.mark.parametrize(("is_in_process", "attempts"), [(True, 1), (False, 2)])
-def test_what_runs_change_in_the_process_of_an_executor_that_says_so_is_no_change(is_in_process, attempts):
-    executor = type("Here", (InlineExecutor,), {"is_in_process": is_in_process})
-
-    for _ in range(2):
-        outcome = start(TWO, noting, executor=executor())
-
-    assert outcome.runs["attempts"].tolist() == [attempts] * 2
 
 
 def records(path):

@@ -101,16 +101,6 @@ def test_a_check_does_two_steps_and_one_batch_of_each_evaluation_and_gives_rando
     assert (torch.get_rng_state().tolist(), random.getstate()) == states
 
 
-def test_a_check_on_the_cpu_does_not_begin_cuda(tmp_path, monkeypatch):
-    def begin():
-        raise AssertionError("after cudaGetDeviceCount() no forked process can use CUDA")
-
-    for module in (torch.accelerator, torch.cuda):
-        monkeypatch.setattr(module, "is_available", begin)
-
-    assert start(tmp_path, {"loop": [in_epochs], "seed": [1]}).runs["status"].tolist() == ["completed"]
-
-
 def fails(run, manager):
     with manager.run(run, Net(), [(torch.ones(2, run.width), torch.zeros(2).long())] * 3):
         for _ in manager.epochs(2):

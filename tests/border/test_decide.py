@@ -147,13 +147,6 @@ def test_a_grid_ends_with_each_kind_of_verdict(start, means, noise, decide, outc
     assert str(decision).partition("; ")[0] in show(runs).caption
 
 
-def test_an_axis_is_decided_over_all_other_settings(start, tmp_path):
-    outcome = start(Train(FAR), {**TWO, "width": [0, 5]}, decide=Decide(axis="optimizer"))
-
-    assert repeats(tmp_path) == {"adam": 12, "sgd": 12}
-    assert verdict(outcome.runs).better == "adam"
-
-
 def test_listed_repeats_run_out(start, tmp_path):
     start(Train(EQUAL), {**TWO, "seed": [7, 5, 3]})
 

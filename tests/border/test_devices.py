@@ -26,17 +26,6 @@ from tests.border.experiments import QUIET
 NO_CUDA = pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
 
 
-def test_devices_are_listed_and_described():
-    devices = available_devices()
-    table = describe_devices()
-
-    assert devices[0] == "cpu"
-    assert table["device"].tolist() == devices
-    assert table["memory_gib"][0] > 0
-    assert table["cores"][0] >= 1
-    assert "fp32" in table["precisions"][0]
-
-
 @NO_CUDA
 def test_without_a_gpu_the_cpu_is_taken():
     assert num_gpus() == 0
@@ -68,9 +57,12 @@ def test_the_gpus_of_a_machine_are_found_and_one_that_does_not_answer_is_listed(
 
 
 def test_the_cpu_is_described_by_its_machine_and_what_torch_tells(monkeypatch):
-    cpu = describe_devices().iloc[0]
+    table = describe_devices()
+    cpu = table.iloc[0]
+    assert table["device"].tolist() == available_devices()
     assert torch.backends.cpu.get_cpu_capability() in cpu["name"]
     assert 0 < cpu["free_gib"] <= cpu["memory_gib"]
+    assert cpu["cores"] >= 1
     assert cpu["threads"] == torch.get_num_threads()
 
     for told, expected in (
@@ -127,16 +119,6 @@ def test_every_tensor_of_a_nested_batch_is_sent_and_one_that_moves_itself_is_ask
 # Settings of the process
 
 
-@pytest.fixture
-def _as_before(monkeypatch, tmp_path):
-    """Set back what the tests change."""
-    monkeypatch.chdir(tmp_path)
-    dtype, precision = torch.get_default_dtype(), torch.get_float32_matmul_precision()
-    yield
-    torch.set_default_dtype(dtype)
-    torch.set_float32_matmul_precision(precision)
-
-
 def train(run, manager):
     """Train an epoch; leave another folder if the run says so."""
     with manager.run(run):
@@ -146,7 +128,7 @@ def train(run, manager):
                 os.chdir(os.sep)
 
 
-@pytest.mark.usefixtures("_as_before")
+@pytest.mark.usefixtures("own_folder")
 def test_what_a_run_of_a_grid_leaves_in_this_process_is_set_back_and_said_once(tmp_path):
     runs = RunBuilder.get_runs({("number", "leaves"): [(0, False), (1, True), (2, False), (3, True)]})
 
@@ -157,18 +139,6 @@ def test_what_a_run_of_a_grid_leaves_in_this_process_is_set_back_and_said_once(t
     for part in ("number=1", "the working directory", "restored"):
         assert part in message
     assert Path.cwd() == tmp_path
-
-
-@pytest.mark.usefixtures("_as_before")
-def test_a_loop_may_set_torch_for_each_run(tmp_path):
-    manager = RunManager("exp", tmp_path, display=False, tensorboard=False)
-    for run in RunBuilder.get_runs({"dtype": [torch.float32, torch.float64, torch.float32]}):
-        torch.set_default_dtype(run.dtype)
-        with manager.run(run):
-            for _ in manager.epochs(1):
-                manager.track_loss(1.0, 1)
-
-    assert len(manager.run_data) == 3
 
 
 @pytest.mark.skipif(not hasattr(torch.backends.cudnn, "conv"), reason="an older torch has no fp32_precision")

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import nn
 
-from runmanager import ExperimentLockedError, RunManager, StorageError, load_runs
+from runmanager import ExperimentLockedError, RunManager, StorageError, load_runs, load_steps
 from tests.border import reading
 from tests.border.disk import SHORT, Disk, NthCall
 from tests.border.work import announce, left, meet
@@ -39,6 +39,7 @@ def train(run, manager):
             loss.backward()
             optimizer.step()
             manager.track_loss(loss, 1)
+            manager.log(step_loss=loss)
             meet(run, epoch)
 
 
@@ -61,7 +62,7 @@ def test_content_is_on_disk_before_its_name_its_name_before_what_follows_and_all
         [number for number, (call, path) in enumerate(disk.calls) if path.endswith(name) and call == of]
         for name, of in (("attempt-1.jsonl", "fsync"), ("checkpoint.pt", "replace"))
     )
-    (of_journal,) = [each for path, each in calls.items() if path.endswith(".jsonl")]
+    (of_journal,) = [each for path, each in calls.items() if path.endswith("attempt-1.jsonl")]
     assert of_journal == ["link", "open", *["ftruncate", "write", "fsync"] * 3, "close"]
     assert checkpoint[0] < journal[0] < checkpoint[1] < journal[1]
     assert disk.num_open == 0
@@ -74,7 +75,8 @@ def test_files_have_the_usual_permissions_and_nothing_else_is_left(own_folder):
     files = [path for path in Path("runs/exp").rglob("*") if path.is_file()]
     assert {path.stat().st_mode for path in files} == {(own_folder / "usual").stat().st_mode}
     assert sorted(path.name for path in files if not path.name.startswith("source-")) == [
-        "attempt-1.jsonl", "grid.json", "results.csv", "results.json", "run.json", "weights.pt",
+        "attempt-1.jsonl", "attempt-1.steps.jsonl", "grid.json", "results.csv", "results.json", "run.json",
+        "weights.pt",
     ]  # fmt: skip
 
 
@@ -94,7 +96,7 @@ def test_whatever_call_fails_the_file_and_the_cause_are_named_and_the_next_start
         start("whole")
         shutil.copytree("whole", "begun")  # after an epoch
     start("whole")
-    expected, num_hits = left("whole"), 0
+    expected, steps, num_hits = left("whole"), load_steps("whole"), 0
     for number in itertools.count(1, step):
         root = own_folder / f"runs{number}"
         if Path("begun").exists():
@@ -123,6 +125,7 @@ def test_whatever_call_fails_the_file_and_the_cause_are_named_and_the_next_start
             assert status in (["interrupted"], ["completed"], ["running" if mend else "pending"])
         assert start(root).exit_code == 0
         assert left(root) == expected
+        assert load_steps(root).equals(steps)
         assert not list(root.rglob("*.tmp"))
         shutil.rmtree(root)
 

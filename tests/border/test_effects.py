@@ -57,16 +57,6 @@ def test_runs_that_differ_in_the_axis_only_become_one_row():
     ]
 
 
-def test_a_pair_that_is_left_out_has_the_statuses_of_its_own_runs():
-    rows = [(1, "cpu", "completed"), (1, "cuda", "completed"), (2, "cpu", "completed"), (2, "cuda", "failed")]
-    lost, runs = (3, "cuda", "failed"), []  # without a partner
-    for lr, device, status in (*rows, lost):
-        runs.append(({"lr": lr, "device": device}, 1.0 if status == "completed" else math.nan))
-    table = table_of(*runs).assign(status=[status for *_, status in (*rows, lost)])
-
-    assert "1 pair left out, as runs have no number (1 failed)" in compare(table).sentence
-
-
 PAIR = {"cpu": 2.0, "cuda": 1.0, "cuda vs cpu": -1.0, "cuda / cpu": 0.5}
 LEFT_OUT: dict[str, Any] = {
     "a run without a partner or a number": (

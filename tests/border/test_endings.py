@@ -60,14 +60,13 @@ DIVERGED = (
     "manager.begin_run({'lr': 1})\nfor _ in manager.epochs(3):\n    manager.track_loss(float('nan'), 1)\n"
 )
 AT_A_PROMPT = "begin(manager)\nsys.ps1 = '> '\nsys.last_exc = sys.last_value = NameError('a typo')\n"
-EARLIER = "sys.last_exc = sys.last_value = ValueError('of another cell')\nbegin(manager)\n"
-ELSEWHERE = "with manager.run({'lr': 9}):\n    pass\nbegin(manager)\nos.mkdir('x')\nos.chdir('x')\n"
+EARLIER = "sys.last_exc = sys.last_value = ValueError('of another cell')\n"
+ELSEWHERE = EARLIER + "with manager.run({'lr': 9}):\n    pass\nbegin(manager)\nos.mkdir('x')\nos.chdir('x')\n"
 ENDED = {  # program -> its exit code, how its runs have ended, and whether it is told to call end_run()
     "sys.exit": ("begin(manager)\nsys.exit(3)\n", 3, [LEFT], True),
     "a forked child, a manager that is gone": (FORKED, 0, [LEFT], True),
-    "another folder": (ELSEWHERE, 0, [("completed", 0, ""), LEFT], True),
+    "another folder, an earlier exception": (ELSEWHERE, 0, [("completed", 0, ""), LEFT], True),
     "a typo at a prompt": (AT_A_PROMPT, 0, [LEFT], True),
-    "an earlier exception": (EARLIER, 0, [LEFT], True),
     "diverged": (DIVERGED, 0, [("diverged", 1, "loss became nan in epoch 1, step 1")], True),
     "an exception, another hook": (IN_A_LOOP, 1, [("failed", 2, "ValueError: no (in epoch 3, ")], False),
     "a full disk": ("begin(manager)\nraise StorageError(28, 'no')\n", 1, [STOPPED], False),

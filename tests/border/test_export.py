@@ -16,7 +16,6 @@ from runmanager import (
     best,
     export_mlflow,
     export_wandb,
-    load_runs,
     load_table,
 )
 
@@ -46,15 +45,6 @@ def test_the_tutorials_results_csv_is_read(tmp_path):
     rows = table.groupby("run").tail(1)
     assert rows["accuracy"].tolist() == [0.6, 0.7]
     assert best(rows, goal="max:accuracy")["lr"].tolist() == [0.001, 0.01]
-
-
-def test_a_copied_experiment_has_the_same_tables(tmp_path):
-    study(tmp_path / "runs")
-    shutil.copytree(tmp_path / "runs/study", tmp_path / "elsewhere/study")
-
-    first, second = (load_runs(tmp_path / name).drop(columns="folder") for name in ("runs", "elsewhere"))
-
-    assert second.equals(first)
 
 
 @pytest.mark.parametrize(("function", "extra"), [(export_mlflow, "mlflow"), (export_wandb, "wandb")])

@@ -419,37 +419,6 @@ def test_an_interval_may_be_a_duration(tmp_path, every, is_saved):
     assert [batch > 0 for batch in begun] == [False, is_saved]
 
 
-def track_label(manager, _, batch):
-    manager.track_loss(manager.epoch_count * batch[1].float().mean(), batch[1])
-
-
-def track_number_of_resumed(manager):
-    manager.track(num_resumed=1, how="sum")
-
-
-def leave_out(manager):
-    if manager.epoch_count == 1:
-        manager.track_loss(7.0, 6)
-        return "no batch"
-    return ""
-
-
-@pytest.mark.parametrize(
-    ("num_epochs", "before", "losses"), [(1, track_number_of_resumed, [2.5]), (2, leave_out, [7.0, 5.0])]
-)
-@pytest.mark.filterwarnings("ignore")
-def test_code_before_the_loop_or_without_one_leaves_the_saved_sums_to_their_own_epoch(
-    tmp_path, num_epochs, before, losses
-):
-    data = ImageTensors(torch.ones(6, 1, 1, 1), torch.arange(6))
-    attempt(tmp_path, 2, track_label, TensorLoader(data, 2, shuffle=False), num_epochs=num_epochs)
-
-    loader = TensorLoader(data, 2, shuffle=False)
-    again = attempt(tmp_path, None, track_label, loader, num_epochs=num_epochs, before=before)
-
-    assert again.results["loss"].tolist() == losses
-
-
 INTERVALS: Any = [0, True, 1.5, "10", "10 minutes", "0min", "-1s", ""]
 
 
