@@ -28,6 +28,7 @@ from runmanager import (
     run_grid,
     write_report,
 )
+from runmanager.tensorboard.server import page_of
 from runmanager.tensorboard.server import start as start_server
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def train(run: "Run", manager: "RunManager") -> None:
 def listed(logdir: Path, num_runs: int) -> str:
     """Start TensorBoard, and wait until it has all runs; return when it had what."""
     before, moments = time.perf_counter(), {}
-    address = start_server(logdir)
+    address = start_server(page_of(logdir))
     moments["answers"] = time.perf_counter() - before
     while len(_asked(address, "runs")) < num_runs:
         time.sleep(0.05)

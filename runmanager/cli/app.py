@@ -51,36 +51,28 @@ def tensorboard_command(
 ) -> None:
     """Start TensorBoard and open it in a browser.
 
-    The server listens only on this machine, and the command prints its link. Ctrl-C ends it.
+    The server listens only on this machine, and the command prints its address. Ctrl-C ends it.
 
-    The browser, or a click on the link in a terminal, opens a page that pins accuracy, loss and
-    epoch duration, and turns smoothing off. It colors runs by device if that varies, else by the first axis
-    that varies. With --experiment, every page shows that experiment alone, and
-    HParams draws one line per run.
+    The page at this address pins accuracy, loss and epoch duration, and turns smoothing off. It colors runs
+    by device if that varies, else by the first axis that varies. With --experiment, every page shows that
+    experiment alone, and HParams draws one line per run.
 
     Options:
         experiment (NAME): Show this experiment alone.
         port (PORT): 0 takes any free one. Default: 6006, or the next free one.
         bind_all: Listen on all addresses: whoever reaches this machine sees the runs.
     """
-    from rich.style import Style
-    from rich.text import Text
-
-    from runmanager.drawing.console import wide_console
     from runmanager.tensorboard.server import LOCALHOST, page_of, start
 
     if port is not None and not 0 <= port <= _LAST_PORT:
         raise InvalidArgumentError(f"--port is a number from 0 to {_LAST_PORT}, got {port}")
     try:
-        page = page_of(root, experiment)
-        address = start(page.logdir, port, None if bind_all else LOCALHOST)
-        link = page.link(address)
-        wide_console().print(Text.assemble("TensorBoard: ", (address, Style(link=link))), soft_wrap=True)
-        write_out("Ctrl-C ends it.")
+        address = start(page_of(root, experiment), port, None if bind_all else LOCALHOST)
+        write_out(f"TensorBoard: {address}\nCtrl-C ends it.")
         if _has_display():
             import webbrowser
 
-            webbrowser.open(link)
+            webbrowser.open(address)
         threading.Event().wait()
     except KeyboardInterrupt:
         typer.echo("")

@@ -7,9 +7,10 @@ import os
 import re
 import shlex
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from runmanager.answers.usual_goals import companion
@@ -24,9 +25,6 @@ from runmanager.errors import InvalidArgumentError, RunManagerError
 from runmanager.executors.signals import signals_blocked
 from runmanager.tables.roots import experiments
 from runmanager.tensorboard.hparams import EPOCH, tag
-
-DEFAULT_URL = "http://localhost:6006/"
-"""The default address of `tensorboard --logdir`."""
 
 _COLORS = 7  # number of distinct colors for groups of runs
 _DEVICE = "device"
@@ -66,7 +64,7 @@ def open_tensorboard(
     page = page_of(Path(root), experiment)
     logdir = page.logdir.resolve()
     if logdir not in _ADDRESSES:
-        _ADDRESSES[logdir] = start(logdir)
+        _ADDRESSES[logdir] = start(page)
     address = _ADDRESSES[logdir]
     proxy = os.environ.get("TENSORBOARD_PROXY_URL", address)
     link = page.link(proxy.replace("%PORT%", str(urlsplit(address).port)))
@@ -77,10 +75,8 @@ def open_tensorboard(
         display(IFrame(link, width="100%", height=height))
 
 
-def start(logdir: Path, port: int | None = 0, host: str | None = LOCALHOST) -> str:
+def start(page: "TensorBoardPage", port: int | None = 0, host: str | None = LOCALHOST) -> str:
     """Start TensorBoard in a thread; port 0 is any, None 6006 or the next; host None is all addresses."""
-    address = ["--bind_all"] if host is None else ["--host", host]
-    options = ["--logdir", str(logdir), *address, "--port", "default" if port is None else str(port)]
     # else gRPC writes a line to standard error for each process that a loader forks while the page is read
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     words = io.StringIO()  # a note on how TensorBoard reads files, or why it does not start
@@ -88,9 +84,18 @@ def start(logdir: Path, port: int | None = 0, host: str | None = LOCALHOST) -> s
     with contextlib.redirect_stderr(words), warnings.catch_warnings(action="ignore"), signals_blocked():
         from tensorboard import program
 
-        board = program.TensorBoard()
+        def serve(app: Any, flags: Any) -> Any:
+            def answer(request: Mapping[str, str], respond: Callable[..., object]) -> Any:
+                if request["PATH_INFO"] != "/" or request["QUERY_STRING"]:
+                    return app(request, respond)
+                respond("302 Found", [("Location", page.link("").lstrip("/"))])  # relative, for a proxy
+                return []
+
+            return program.create_port_scanning_werkzeug_server(answer, flags)
+
+        board = program.TensorBoard(server_class=serve)
         _STARTED.append(board)
-        board.configure(["", *options])
+        board.configure(logdir=str(page.logdir.resolve()), port=port, host=host, bind_all=host is None)
         try:
             return str(board.launch())
         except program.TensorBoardPortInUseError:
@@ -109,7 +114,7 @@ class TensorBoardPage:
     logdir: Path
     query: str  # the encoded settings of the Time Series page
 
-    def link(self, url: str = DEFAULT_URL) -> str:
+    def link(self, url: str) -> str:
         """Return the link to the configured page of the TensorBoard at `url`."""
         # the query configures Time Series, the fragment configures Scalars and Custom Scalars
         return f"{url.rstrip('/')}/?{self.query}#timeseries&_smoothingWeight=0"

@@ -1,6 +1,7 @@
 """TensorBoard's own servers on our runs, and the links to its pages (docs/tensorboard.md)."""
 
 import contextlib
+import http.client
 import io
 import json
 import os
@@ -158,6 +159,16 @@ def test_the_first_metrics_are_those_to_decide_by_and_a_trial_has_the_mean_of_it
     rows = load_results(root / "seeds").query("epoch == 2 and number == 2")
     assert (metric["value"], len(session["sessions"])) == (pytest.approx(mean(rows["loss"])), len(rows))
     assert session["hparams"] == {"number": 2}
+
+
+@pytest.mark.slow
+def test_the_bare_address_leads_to_the_configured_page_behind_a_proxy_too(server):
+    with contextlib.closing(http.client.HTTPConnection(urlsplit(server).netloc)) as connection:
+        connection.request("GET", "/")
+        target = connection.getresponse().headers["Location"]
+
+    assert target.startswith("?smoothing=0&")  # relative
+    assert "accuracy/test" in pins(target)
 
 
 # Links
