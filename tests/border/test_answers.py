@@ -7,7 +7,6 @@ import time
 
 import pandas as pd
 import pytest
-from torch import nn
 
 from runmanager import (
     GridError,
@@ -111,6 +110,9 @@ def test_a_difference_is_decided_with_its_interval():
     assert decision.low > 0
     for part in ("lr=0.1 is better than lr=0.01", "6 seeds"):
         assert part in str(decision)
+    assert decision.table["lr"].tolist() == [0.1, 0.01]
+    assert decision.table["verdict"].tolist()[1:] == ["worse"]
+    assert "0.01" in "\n".join(decision.drawn().lines())
 
 
 def test_an_order_of_rows_changes_nothing():
@@ -121,14 +123,6 @@ def test_an_order_of_rows_changes_nothing():
     assert (first.difference, first.low, first.high) == pytest.approx(
         (second.difference, second.low, second.high)
     )
-
-
-def test_the_table_of_a_verdict_names_each_rival():
-    decision = verdict(table(seeds({0.1: 0.9, 0.2: 0.7, 0.3: 0.5}, number=8)))
-
-    assert decision.table["lr"].tolist() == [0.1, 0.2, 0.3]
-    assert decision.table["verdict"].tolist()[1:] == ["worse", "worse"]
-    assert "lr" in "\n".join(decision.drawn().lines())
 
 
 # What a number is of
@@ -548,22 +542,6 @@ def test_a_page_needs_a_row_per_run(tmp_path):
         write_report(load_results(tmp_path), tmp_path / "page.html")
 
 
-def test_the_base_of_an_ablation_may_be_a_run_of_the_page(tmp_path):
-    scores = {"none": 0.5, "batch": 0.8}
-
-    def noise(run):
-        return random.Random(f"{run.seed} {run.norm}").gauss(0, 0.01)  # noqa: S311
-
-    grid = {"norm": ["batch", "none"], "seed": list(range(8))}
-    execute(tmp_path, grid, lambda run: {"f1": scores[run.norm] + noise(run)}, goal="max:f1")
-
-    command("report", tmp_path / "e", "--base", tmp_path / "e/1", "-o", tmp_path / "page.html")
-
-    text = text_of(parse(tmp_path / "page.html"))
-    assert "against norm=batch, paired by seed" in text
-    assert "worse" in text
-
-
 def test_an_axis_and_a_base_are_two_questions_but_a_folder_is_no_axis(own_folder):
     execute(own_folder, {"norm": [1, 2]}, lambda run: {"f1": run.norm})
 
@@ -581,21 +559,6 @@ def test_folds_that_are_still_to_come_are_waited_for():
     sentence = str(verdict(runs))
 
     assert "once all folds are executed" in sentence
-
-
-def test_a_run_that_keeps_no_weights_is_not_said_to(tmp_path):
-    def train(run, manager):
-        with manager.run(run, nn.Linear(1, 1)):
-            for epoch in manager.epochs(2, keep="max:f1" if run.lr == 1 else None):
-                manager.track(f1=run.lr * epoch)
-
-    for lr in (1, 2):
-        run_grid({"lr": [lr]}, train, experiment=f"e{lr}", root=tmp_path, goal="max:f1", **QUIET)
-
-    said = command("best", tmp_path).err
-
-    assert "is best" in said
-    assert "weights are kept" not in said
 
 
 def test_a_ranking_says_that_the_last_value_counts(tmp_path):

@@ -142,13 +142,6 @@ def test_whatever_changes_of_the_data_of_a_grid_counts(load):
     assert [attempts(number) for number in (0, *range(len(DATA) + 1))] == [1, *range(1, len(DATA) + 2)]
 
 
-def test_the_last_item_of_a_long_list_counts(load):
-    for version in ("v1", "v2"):
-        start(load("X = DATA = [0] * 1_000_001 + ['v1']\n" + READS.format("1"), version), display=False)
-
-    assert load_runs("runs/exp")["attempts"].tolist() == [2]
-
-
 def test_what_is_not_compared_is_named_once_and_nothing_is_said_where_nothing_matters(load, capsys):
     """Each run of one grid reads a module of its own."""
     attempts, said = [], []

@@ -135,11 +135,9 @@ def test_the_limit_may_be_seconds_of_training(start, tmp_path):
     [
         ({"adam": 0.8, "sgd": 0.8001}, 0.01, Decide(margin=0.05), "equal"),
         (EQUAL, 0.0, Decide(), "identical"),
-        (EQUAL, 0.01, Decide(max_repeats=7), "undecided"),
-        (FAR, 0.01, Decide(), "better"),
     ],
 )
-def test_a_grid_ends_with_each_kind_of_verdict(start, means, noise, decide, outcome):
+def test_a_grid_also_ends_with_the_verdict_that_settings_are_equal(start, means, noise, decide, outcome):
     runs = start(Train(means, noise), decide=decide).runs
 
     decision = verdict(runs)

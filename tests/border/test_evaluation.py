@@ -182,15 +182,10 @@ def test_a_source_that_is_repeated_fills_its_column(manager, tmp_path):
     assert load_runs(tmp_path)["best"].tolist() == [2.0]
 
 
-@pytest.fixture(scope="module")
-def torchmetrics():
-    """Import it where a test needs it: that takes seconds."""
+@pytest.mark.slow  # importing torchmetrics takes seconds; test_fit.py evaluates a metric of one's own
+def test_metrics_of_torchmetrics_are_those_of_one_pass_over_all_samples(manager, tmp_path):
     import torchmetrics
 
-    return torchmetrics
-
-
-def test_metrics_of_torchmetrics_are_those_of_one_pass_over_all_samples(manager, tmp_path, torchmetrics):
     network = nn.Linear(4, 3)
     recalls = torchmetrics.Recall("multiclass", num_classes=3, average=None)
     metrics = {"r2": torchmetrics.R2Score(), "mae": torchmetrics.MeanAbsoluteError()}

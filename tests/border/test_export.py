@@ -1,5 +1,6 @@
 """Tables as files, and exports to MLflow and W&B (docs/command-line.md, docs/from-the-tutorial.md)."""
 
+import importlib
 import os
 import shutil
 import struct
@@ -53,6 +54,18 @@ def test_without_the_library_the_extra_is_named(tmp_path, monkeypatch, function,
 
     with pytest.raises(MissingExtraError, match=rf"torch-runmanager\[{extra}\]"):
         function(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("extra", "modules"),
+    [("huggingface", ["transformers"]), ("lightning", ["lightning.pytorch.callbacks", "pytorch_lightning"])],
+)
+def test_without_the_library_of_a_trainer_the_extra_is_named(extra, modules):
+    name = f"runmanager.trainers.{extra}"
+    with mock.patch.dict(sys.modules, dict.fromkeys([*modules, name])):
+        del sys.modules[name]
+        with pytest.raises(MissingExtraError, match=rf"pip install 'torch-runmanager\[{extra}\]'"):
+            importlib.import_module(name)
 
 
 # MLflow

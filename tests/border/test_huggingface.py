@@ -1,16 +1,13 @@
 """Importing transformers takes seconds: all tests that do are in this module."""
 
-import importlib
 import json
 import math
-import sys
 from functools import partial
 from pathlib import Path
 
 import pytest
 
 from runmanager import (
-    MissingExtraError,
     SuccessiveHalving,
     load_runs,
     load_steps,
@@ -161,14 +158,6 @@ def test_a_check_takes_two_steps_and_leaves_nothing(tmp_path, study):
 
     assert outcome.exit_code == 0
     assert table(tmp_path)["epoch"].tolist() == [1, 2, 3, 4]
-
-
-def test_without_transformers_the_error_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "transformers", None)
-    monkeypatch.delitem(sys.modules, "runmanager.trainers.huggingface", raising=False)
-
-    with pytest.raises(MissingExtraError, match=r"pip install 'torch-runmanager\[huggingface\]'"):
-        importlib.import_module("runmanager.trainers.huggingface")
 
 
 @pytest.mark.nightly

@@ -733,31 +733,14 @@ def compiled_widths(run, manager):
             manager.track_loss(float(counted["unique_graphs"] - before), 1)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("executor", ["lanes", "inline"])
+@pytest.mark.parametrize("executor", [pytest.param("lanes", marks=pytest.mark.slow), "inline"])
 def test_every_run_of_a_warm_process_is_compiled(tmp_path, executor):
     outcome = run_grid(
-        {"number": list(range(13))}, compiled_widths, experiment="exp", root=tmp_path, executor=executor,
+        {"number": list(range(10))}, compiled_widths, experiment="exp", root=tmp_path, executor=executor,
         tensorboard=False, display=False,
     )  # fmt: skip
 
-    assert outcome.results["loss"].tolist() == [1.0] * 13
-
-
-def test_the_compiler_is_reset_after_a_run_that_has_compiled(tmp_path, monkeypatch):
-    torch.compiler.reset()
-    resets: list[int] = []
-    monkeypatch.setattr(torch.compiler, "reset", lambda: resets.append(1))
-
-    def train(run, manager):
-        with manager.run(run):
-            torch.compile(width, backend="eager", disable=not run.compiled)(torch.ones(2))
-
-    run_grid(
-        {"compiled": [False, True]}, train, experiment="exp", root=tmp_path, executor="inline", display=False,
-    )  # fmt: skip
-
-    assert len(resets) == 1
+    assert outcome.results["loss"].tolist() == [1.0] * 10
 
 
 def test_a_tensor_of_an_accelerator_is_not_sent_to_processes_of_other_devices(machine):

@@ -1,11 +1,9 @@
 """Importing Lightning takes seconds: all tests that do are in this module."""
 
 import csv
-import importlib
 import itertools
 import logging
 import math
-import sys
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -17,7 +15,6 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from runmanager import (
     LifecycleError,
-    MissingExtraError,
     RunManager,
     SuccessiveHalving,
     TensorLoader,
@@ -298,15 +295,6 @@ def test_a_check_takes_two_steps_and_leaves_nothing(tmp_path, study):
 
     assert outcome.exit_code == 0
     assert table(tmp_path)["epoch"].tolist() == [1, 2, 3, 4]
-
-
-def test_without_lightning_the_error_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "lightning.pytorch.callbacks", None)
-    monkeypatch.delitem(sys.modules, "runmanager.trainers.lightning", raising=False)
-    monkeypatch.delitem(sys.modules, "pytorch_lightning", raising=False)
-
-    with pytest.raises(MissingExtraError, match=r"pip install 'torch-runmanager\[lightning\]'"):
-        importlib.import_module("runmanager.trainers.lightning")
 
 
 @pytest.mark.parametrize("is_logged", [False, True], ids=["", "logged"])
