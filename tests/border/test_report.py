@@ -167,6 +167,27 @@ def test_pruned_runs_are_sorted_below_completed_ones_and_are_no_failures(tmp_pat
     assert "Pruned runs are drawn at their last epoch." in text_of(by_id(page, "overview"))
 
 
+def test_the_table_of_two_axes_has_the_mean_of_each_pair_of_values(tmp_path):
+    grid = {"lr": [0.1, 0.2, 0.4], "width": [10, 20], "seed": [0, 2]}
+    page = page_of(tmp_path, grid, lambda run: {"f1": run.lr * run.width + run.seed}, goal="max:f1")
+
+    table = [[text_of(cell) for cell in row] for row in by_id(page, "together").iter("tr")]
+    assert table == [["lr", "width 10", "width 20"], ["0.1", "2", "3"], ["0.2", "3", "5"], ["0.4", "5", "9"]]
+
+
+def test_an_interrupted_run_says_where_it_resumes(tmp_path):
+    epochs = iter(range(5))
+
+    def stop(run):
+        if next(epochs) == 4:
+            raise KeyboardInterrupt
+        return {"f1": run.lr}
+
+    page = page_of(tmp_path, {"lr": [0.1, 0.2]}, Scored(stop, epochs=3), goal="max:f1")
+
+    assert "start the same command again: run 2 resumes after epoch 1." in text_of(by_id(page, "left"))
+
+
 def test_a_search_shows_importances_and_where_the_best_runs_are(tmp_path):
     runs = RunBuilder.sample({"lr": LogUniform(1e-4, 1), "epochs": IntRange(1, 64)}, 40, seed=0)
 
