@@ -261,36 +261,35 @@ def test_a_value_that_runs_left_counts_if_the_user_sets_it_after_another_one(loa
     assert load_runs("runs/exp")["attempts"].tolist() == [2]
 
 
-CHOICES = {
-    "load_runs": "load_run(best(load_runs('runs/a'), 'min:value').iloc[0]).number",
-    "load_results": "load_results('runs/a')['value'].min()",
-    "load_run": "load_run('runs/a/1').summary['best']",
-    "root": "len(load_runs('runs'))",
-}
+CHOICES = [
+    "load_run(best(load_runs('runs/a'), 'min:value').iloc[0]).number", "load_results('runs/a')['value'].min()",
+    "load_run('runs/a/1').summary['best']", "len(load_runs('runs'))",
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("choice", CHOICES)
-def test_a_choice_among_other_runs_counts(load, choice):
+def test_a_choice_among_other_runs_counts(load):
     def first(run, manager):
         with manager.run(run):
             for _ in manager.epochs(1):
                 manager.track(value=run.lr * scale)
             manager.summary(best=run.lr * scale)
 
-    def rows(grid, experiment, train):
-        options: dict[str, Any] = {"executor": "inline", "tensorboard": False, "display": False}
-        run_grid({"lr": grid}, train, experiment=experiment, **options)
-        return load_runs(f"runs/{experiment}")["attempts"].tolist()
+    def attempts():
+        start(module, "b", display=False)
+        return load_runs("runs/b")["attempts"].tolist()
 
-    scale, train = 1.0, load(READS.format(CHOICES[choice]), "v1").train
-    rows([0.2], "a", first)
-    assert rows([0.1], "b", train) == rows([0.1], "b", train) == [1]
+    functions = "".join(f"def f{number}():\n    return {code}\n" for number, code in enumerate(CHOICES))
+    grid = f"GRID = {{'choice': [{', '.join(f'f{number}' for number in range(4))}]}}\n"
+    scale, module = 1.0, load(functions + grid + READS.format("run.choice()"), "v1")
+    options: dict[str, Any] = {"executor": "inline", "tensorboard": False, "display": False}
+    run_grid({"lr": [0.2]}, first, experiment="a", **options)
+    assert attempts() == attempts() == [1] * 4
 
     scale = 0.5
-    rows([0.2, 0.1], "a", first)
+    run_grid({"lr": [0.2, 0.1]}, first, experiment="a", **options)
 
-    assert rows([0.1], "b", train) == [2]
-    assert rows([0.1], "b", train) == [2]
+    assert attempts() == [2] * 4
+    assert attempts() == [2] * 4
 
 
 HOURS = """
@@ -303,7 +302,7 @@ for name, module in list(sys.modules.items()):
         module.perf_counter = lambda: real() + ahead[0]
 
 import torch
-from runmanager import Decide, OptunaSearch, run_grid
+from runmanager import OptunaSearch, run_grid
 
 network = torch.nn.Linear(1, 1)
 
@@ -399,6 +398,10 @@ def test_changed_runs_of_ten_minutes_wait_marked_until_the_user_has_chosen(begin
     rows = json.loads(command("diff", "runs/exp/1", "runs/exp/2", "--json").out)
     lines = [[*row.values()][1:4] for row in rows if row["what"] == "line"]
     assert lines == [["score", "    return run.lr * 1", ""], ["score", "", "    return run.lr * 5"]]
+    assert len(list(Path("runs/exp").glob("source-*.py.gz"))) == 2
+    sources = [command("show", f"runs/exp/{number}", "--code").out for number in (1, 2)]
+    assert "def score(run):\n    return run.lr * 1\n" in sources[0]
+    assert sources[1] == sources[0].replace("* 1", "* 5")
 
 
 @pytest.mark.parametrize(
@@ -469,14 +472,8 @@ def test_a_run_without_a_result_is_executed_all_the_same(begin):
     assert "1 run changed and waits" in said
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        "search=OptunaSearch(n=3, seed=0), grid={'lr': [1, 2, 4]}",
-        "decide=Decide(), repeats='seed', grid={'lr': [1, 2], 'seed': [0, 1, 2]}",
-    ],
-)
-def test_the_next_choice_waits_for_the_runs_that_it_depends_on(begin, options):
+def test_the_next_choice_waits_for_the_runs_that_it_depends_on(begin):
+    options = "search=OptunaSearch(n=3, seed=0), grid={'lr': [1, 2, 4]}"
     Path("stop").touch()
     begin((), options)
     Path("stop").unlink()
@@ -510,16 +507,3 @@ def test_a_plan_asks_and_marks_nothing_and_a_source_that_is_lost_or_damaged_deci
     code, said = begin(SCORE, "display=False")
     assert (code, said.count("\n")) == (1, 1)
     assert "2 changed; changed='rerun'" in said
-
-
-def test_the_source_of_each_version_is_kept_and_shown(begin):
-    begin()
-    begin(SCORE, "grid={'lr': [1, 2, 4]}, changed='keep'")
-
-    assert len(list(Path("runs/exp").glob("source-*.py.gz"))) == 2
-    texts = [command("show", f"runs/exp/{number}", "--code").out for number in (1, 2, 3)]
-    assert texts[0] == texts[1]
-    assert "def score(run):\n    return run.lr * 1\n" in texts[0]
-    assert texts[2] == texts[0].replace("* 1", "* 5")
-    command("rm", "--yes", "runs/exp")
-    assert not Path("runs/exp").exists()
