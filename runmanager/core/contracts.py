@@ -500,7 +500,7 @@ class Pruner(Listener, ABC):
 
     def introduction(self) -> str:
         """Return a sentence to print before the first run."""
-        return f"{self.rule}: a run that is behind is stopped at once, and can be continued"
+        return f"{self.rule}: a run that is behind is stopped"
 
     def conclusion(self, outcomes: Sequence[Outcome]) -> str:
         """Return a sentence to print at the end, "" for none."""

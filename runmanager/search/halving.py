@@ -6,8 +6,9 @@ from dataclasses import dataclass, fields, replace
 
 from runmanager.core.contracts import Pruner
 from runmanager.core.goal import Goal, parse_goal
-from runmanager.core.outcome import EpochRecord, Outcome, Status
+from runmanager.core.outcome import BY_TRAIN, EpochRecord, Outcome, Status
 from runmanager.core.state import RunResult
+from runmanager.core.wording import counted
 from runmanager.errors import InvalidArgumentError, Problems
 
 NO_METRIC = "prune= has nothing to compare runs by: give run_grid(goal='max:<metric>')"
@@ -117,10 +118,10 @@ class _Halving(Pruner):
         return "" if is_among_best else f"behind {ahead} of {len(others)} runs"
 
     def conclusion(self, outcomes: Sequence[Outcome]) -> str:
-        """Return a warning if no run has continued after the first rung, so that none could be stopped."""
+        """Say what was pruned, or warn if no run has continued after the first rung, so that none could be."""
         epochs = [outcome.epochs for outcome in outcomes if outcome.status is Status.COMPLETED]
         if not epochs or max(epochs) > self._rule.min_epochs:
-            return ""
+            return pruned(outcomes)
         return f"! no run was stopped early: none has more epochs than min_epochs={self._rule.min_epochs}"
 
     def _is_rung(self, epoch: int) -> bool:
@@ -128,3 +129,14 @@ class _Halving(Pruner):
         while rung < epoch:
             rung *= self._rule.factor
         return rung == epoch
+
+
+def pruned(outcomes: Sequence[Outcome]) -> str:
+    """Say how many runs a rule has pruned, how many epochs that saved, and how these runs are resumed."""
+    left = [outcome.epochs for outcome in outcomes if outcome.pruned_by not in ("", BY_TRAIN)]
+    lengths = {outcome.epochs for outcome in outcomes if outcome.status is Status.COMPLETED}
+    if not left:
+        return ""
+    runs, them = counted(len(left), "run"), "it" if len(left) == 1 else "them"
+    saved = f", which saves {sum(lengths) * len(left) - sum(left):,} epochs" if len(lengths) == 1 else ""
+    return f"{runs} pruned{saved}; the same grid without prune= resumes {them}"

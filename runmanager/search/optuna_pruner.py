@@ -6,7 +6,7 @@ import logging
 import math
 import sys
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeGuard
 
@@ -15,7 +15,7 @@ from runmanager.core.goal import Goal
 from runmanager.core.outcome import BY_TRAIN, EpochRecord, Outcome, Status
 from runmanager.core.state import RunResult
 from runmanager.errors import InvalidArgumentError
-from runmanager.search.halving import NO_METRIC, SuccessiveHalving
+from runmanager.search.halving import NO_METRIC, SuccessiveHalving, pruned
 
 if TYPE_CHECKING:
     from optuna.pruners import BasePruner
@@ -96,6 +96,10 @@ class OptunaPruner(Pruner):
     def run_ended(self, outcome: Outcome) -> None:
         """End the trial of a run."""
         self._end_trial(self.slot.id, outcome.status)
+
+    def conclusion(self, outcomes: Sequence[Outcome]) -> str:
+        """Say what was pruned."""
+        return pruned(outcomes)
 
     def _end_trial(self, id_: str, status: Status) -> None:
         """End the trial of a run unless the run may continue: most pruners compare completed trials."""
