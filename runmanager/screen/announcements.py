@@ -64,8 +64,10 @@ def changes_of(loop: Loop, plan: Plan) -> Iterator[str]:
         wait, step = "waits" if len(asked) == 1 else "wait", advice(Status.CHANGED, "", them=_them(len(asked)))
         seconds = duration(sum(planned.before.seconds for planned in asked))
         after = "; the search goes on after that" if loop.search else ""
-        what = f"{counted(len(asked), 'run')} changed and {wait}, with results of {seconds}"
-        yield f"! {what}: {_causes(asked)}; {step}{after}"
+        yield (
+            f"! {counted(len(asked), 'run')} changed and {wait}, with results of {seconds}: "
+            f"{_causes(asked)}; {step}{after}"
+        )
         lines = changed_lines(read_source(asked[0].before), loop.source)
         if len(lines) > _MOST_LINES:
             lines[_MOST_LINES:] = ["..."]
@@ -93,7 +95,10 @@ def _not_compared(loop: Loop, plan: Plan) -> Iterator[str]:
     if gone:
         yield f"! no longer compared: {listed(sorted(gone))}; runs are kept"
     if news := [f"{name} ({why})" for name, why in present.get("named", {}).items() if name not in named]:
-        yield f"! not compared by content: {listed(news)}; data= compares it"
+        yield (
+            f"! changes in {listed(news)}, which train uses, are not noticed: "
+            "name a version, as data='v1', and a new one after a change"
+        )
 
 
 def _them(number: int) -> str:
