@@ -58,6 +58,7 @@ class GridProgress(Display):
         self._folders: dict[str, RunFolder] = {}
         self._running: dict[str, Running] = {}
         self._ended: set[str] = set()
+        self._free: dict[int, float] = {}  # lane -> time at which its last run ended
         self._explained: dict[str, int] = {}  # cause -> the first run that ended by it
         self._headings: Sequence[str] = ()  # those printed last
         self._best = ""
@@ -144,6 +145,7 @@ class GridProgress(Display):
 
     def run_ended(self, outcome: Outcome) -> None:
         """Print the outcome of a run, and the next step."""
+        now = time.monotonic()
         self._rank()  # while the run has its row, as the first call imports pandas
         result, status, cause = self._loop.states[self.slot.id], outcome.status, printable(outcome.error)
         folder = result.folder
@@ -155,7 +157,9 @@ class GridProgress(Display):
         if status is Status.COMPLETED:
             note = f"from epoch {running.first}" if running.first > 1 else ""
             (seconds,) = durations([result.seconds])
-            self._past.append((folder.params, max(result.seconds, self._loop.seconds[folder.id])))
+            # with what lies between two runs of a lane
+            in_lane = max(self._loop.seconds[folder.id], now - self._free.get(self.slot.lane, now))
+            self._past.append((folder.params, max(result.seconds, in_lane)))
         elif not status.is_success:
             metrics, sign = {}, "✗"  # the cause says more
             log = files.for_people(folder.path / files.ERROR_LOG)
@@ -163,6 +167,7 @@ class GridProgress(Display):
             first = self._explained.setdefault(VARIABLE.sub("", cause), folder.number)
             if first != folder.number:
                 note, below = f"{status} · as run {first}", []
+        self._free[self.slot.lane] = now
         self._table.add_metrics(metrics)
         row = running.cells(f"{sign} {self._count}", outcome.epochs, seconds, metrics)
         headings, (line,) = self._table.lines([row], self._screen.width)
@@ -237,14 +242,15 @@ class GridProgress(Display):
 
     def _rank(self) -> None:
         """Update the best run so far, in at most a twentieth of the elapsed time."""
-        before, is_first, loop = time.monotonic(), not self._best, self._loop
+        loop = self._loop
         results = [*loop.others, *loop.states.values()]
         have_completed = any(result.status is Status.COMPLETED for result in results)
-        if not (self.is_shown and have_completed) or before < self._rank_next:
+        if not (self.is_shown and have_completed) or time.monotonic() < self._rank_next:
             return
         from runmanager.answers.ranking import ranking_of  # loads pandas, so imported after a run
         from runmanager.tables.columns import runs_table
 
+        before = time.monotonic()  # after the imports
         results.sort(key=lambda result: result.folder.number)
         with suppress(InvalidArgumentError):  # no metric can rank the runs
             ranking = ranking_of(runs_table({"": results}, loop.design))
@@ -253,8 +259,7 @@ class GridProgress(Display):
                 values = ", ".join(f"{brief(goal.metric)} {steady(mean)}" for goal, mean in pairs)
                 count = f"mean of {counted(best.number, ranking.unit)}" if ranking.repeats else ""
                 self._best = join([values, count, ranking.name(best)])
-        if not is_first:  # the first time includes imports, such as those of pandas and scipy
-            self._rank_next = time.monotonic() + 20 * (time.monotonic() - before)
+        self._rank_next = time.monotonic() + 20 * (time.monotonic() - before)
 
     def _keep_up_to_date(self) -> None:
         while not self._end.wait(_LIVE_S if self._screen.is_live else _PLAIN_S):

@@ -49,8 +49,6 @@ class RunTable:
 
     def add_metrics(self, names: Iterable[str]) -> None:
         """Choose the columns of metrics."""
-        if self._seen.keys() >= set(names):
-            return
         self._seen |= dict.fromkeys(names)
         goals = self.goals or filter(None, [default_goal(self._seen)])
         self._of_goals = [name for goal in goals for name in (f"{KEPT}{goal.metric}", goal.metric)]

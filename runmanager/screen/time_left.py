@@ -1,4 +1,4 @@
-"""The estimated time of runs, from the median duration of a setting, a device, or all runs."""
+"""The estimated time of runs, from the mean duration of a setting, a device, or all runs."""
 
 import statistics
 from collections import defaultdict
@@ -22,8 +22,8 @@ def costs(
     for params, seconds in past:
         for key in _keys(params, repeats):
             by_key[key].append(seconds)
-    medians = {key: statistics.median(durations) for key, durations in by_key.items()}
-    return [next(medians[key] for key in _keys(params, repeats) if key in medians) for params in runs]
+    means = {key: statistics.fmean(durations) for key, durations in by_key.items()}
+    return [next(means[key] for key in _keys(params, repeats) if key in means) for params in runs]
 
 
 def _keys(params: Mapping[str, Any], repeats: Collection[str]) -> list[object]:
