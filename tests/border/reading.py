@@ -51,12 +51,13 @@ def _checked(line: bytes) -> dict[str, Any]:
         raise AssertionError(f"{name} is no JSON")
 
     content: dict[str, Any] = json.loads(line, parse_constant=refuse)
-    assert to_line({name: value for name, value in content.items() if name != "crc"}) == line + b"\n"
+    assert to_line(content) == line + b"\n"
     return content
 
 
 def to_line(content: dict[str, Any]) -> bytes:
-    """Write a line of a journal, with its checksum."""
+    """Write a line of a journal, with its checksum in place of an earlier one."""
+    content = {name: value for name, value in content.items() if name != "crc"}
     body = json.dumps(content, separators=(",", ":"), allow_nan=False).encode()
     return body[:-1] + b',"crc":"%08x"}\n' % zlib.crc32(body)
 
@@ -83,9 +84,7 @@ def as_killed(folder: Path, num_lost: int = 0) -> None:
 
 def write(path: Path, content: list[dict[str, Any]]) -> None:
     """Write the lines of a journal, with their checksums."""
-    path.write_bytes(
-        b"".join(to_line({name: line[name] for name in line if name != "crc"}) for line in content)
-    )
+    path.write_bytes(b"".join(map(to_line, content)))
 
 
 def flip(path: Path, position: float = 0.5) -> None:

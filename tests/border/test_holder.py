@@ -285,9 +285,8 @@ def statuses(facts, holder=None):
     """Let runs have other facts in the first line of a journal without an end; return how they stand."""
     for folder, each in zip(reading.run_folders(EXP), facts, strict=True):
         first, epoch, *_ = reading.lines(folder / "attempt-1.jsonl")
-        first = {name: fact for name, fact in {**first, **each}.items() if name != "crc" and fact != "gone"}
-        del epoch["crc"]
-        (folder / "attempt-1.jsonl").write_bytes(reading.to_line(first) + reading.to_line(epoch))
+        first = {name: fact for name, fact in {**first, **each}.items() if fact != "gone"}
+        reading.write(folder / "attempt-1.jsonl", [first, epoch])
     if holder is not None:
         hold({"nonce": "theirs", "pid": 1, **GONE["elsewhere"]}, holder)
     before = {path: path.stat().st_mtime_ns for path in (EXP, *EXP.iterdir())}

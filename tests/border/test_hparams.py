@@ -10,7 +10,7 @@ import pytest
 from runmanager import OptunaSearch, RunBuilder, RunManager, Uniform, run_grid
 from tests.border.events import event_files, hparams_of, scalars_of, sessions_of
 from tests.border.experiments import QUIET
-from tests.border.reading import as_killed, journals, lines, to_line
+from tests.border.reading import as_killed, journals, lines, write
 
 
 def train(run, manager, at_end=lambda: None):
@@ -137,9 +137,7 @@ def test_a_run_without_an_end_is_updated_if_it_is_not_being_executed(tmp_path, h
     start_line, *rest = lines(journal)
     if host:
         start_line |= {"host": host, "boot": host}
-    journal.write_bytes(
-        b"".join(to_line({k: v for k, v in x.items() if k != "crc"}) for x in (start_line, *rest))
-    )
+    write(journal, [start_line, *rest])
     os.utime(journal, 2 * (time.time() - age_s,))
 
     start(tmp_path, {"dropout": [0.5]})

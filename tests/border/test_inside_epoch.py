@@ -498,7 +498,6 @@ def ahead(manager):
     ("loop", "stop", "batch"),
     [
         (enumerated, (1, 4), 2),
-        (sliced, (1, 4), 2),
         (sliced, (2, 3), 2),
         (evaluating, (1, 5), 4),
         (leaving_out, (1, 5), 5),

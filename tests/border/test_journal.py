@@ -38,7 +38,7 @@ def load(path, function=load_results):
 
 def changed(line, **facts):
     """Return the text of a line with other facts, and its checksum."""
-    return reading.to_line({name: fact for name, fact in (line | facts).items() if name != "crc"})
+    return reading.to_line(line | facts)
 
 
 def of(body):
