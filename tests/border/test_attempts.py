@@ -20,7 +20,6 @@ pytestmark = pytest.mark.usefixtures("own_folder")
 DATA = TensorDataset(torch.randn(14, 1, 2, 2, generator=torch.Generator().manual_seed(0)), torch.arange(14) % 3)
 ONE, TWO = {"lr": [0.1]}, {"lr": [0.1, 0.2]}
 FIRST = Path("runs/exp/1")
-by_night = pytest.mark.slow(everywhere=True)
 
 
 def keeping(value, keep="last", checkpoint=None):

@@ -9,7 +9,7 @@ import numpy as np
 import optuna
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -143,6 +143,7 @@ def test_an_axis_or_a_value_that_is_not_there_is_refused(axis, value, named):
     assert len(compare(runs[runs["lr"] > 1])) == 0
 
 
+@settings(max_examples=15)
 @given(st.lists(st.tuples(st.floats(1e-3, 1e3), st.floats(1e-3, 1e3)), min_size=1, max_size=12))
 def test_the_mean_ratio_and_its_interval_agree_with_scipy(pairs):
     rows = [({"seed": seed, "device": device}, seconds) for seed, pair in enumerate(pairs)

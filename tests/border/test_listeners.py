@@ -223,26 +223,8 @@ def test_a_listener_gets_hyperparameters_of_its_own(where, tmp_path):
     assert outcome.runs[["sizes", "status"]].to_numpy().tolist() == [[[1], "completed"], [[2], "completed"]]
 
 
-def test_a_listener_hears_that_its_grid_was_stopped(tmp_path):
-    heard = []
-
-    class Ends(Listener):
-        def run_ended(self, outcome):
-            heard.append((self.run.lr, str(outcome.status), self.slot.is_retried))
-
-    def interrupted(run, manager):
-        with manager.run(run):
-            for _ in manager.epochs(2):
-                raise KeyboardInterrupt
-
-    outcome = execute(tmp_path, {"lr": [0.1, 0.2]}, interrupted, Ends())
-
-    assert outcome.exit_code == 130
-    assert heard == [(0.1, "interrupted", False)]
-
-
-def test_a_listener_in_the_parent_hears_each_event_of_a_run(tmp_path):
-    heard = []
+def test_a_listener_in_the_parent_hears_each_event_of_a_run_and_that_its_grid_was_stopped(tmp_path):
+    heard: list[tuple[object, ...]] = []
 
     class All(Listener):
         def run_began(self, run, network, loader):
@@ -255,17 +237,21 @@ def test_a_listener_in_the_parent_hears_each_event_of_a_run(tmp_path):
             heard.append(("epoch", record.epoch))
 
         def run_ended(self, outcome):
-            heard.append(("ended", str(outcome.status)))
+            heard.append(("ended", str(outcome.status), self.slot.is_retried))
 
     def tested_first(run, manager):
         with manager.run(run, nn.Linear(4, 2)):
             manager.evaluate([(torch.ones(1, 4), torch.tensor([0]))], "before")  # outside an epoch
             for _ in manager.epochs(1):
                 manager.track_loss(1, 1)
+                if run.lr == 0.2:
+                    raise KeyboardInterrupt
 
-    execute(tmp_path, {"lr": [0.1]}, tested_first, All())
+    outcome = execute(tmp_path, {"lr": [0.1, 0.2, 0.3]}, tested_first, All())
 
-    assert heard == [("began", 0.1), (0, 0), ("epoch", 1), ("ended", "completed")]
+    first = [("began", 0.1), (0, 0), ("epoch", 1), ("ended", "completed", False)]
+    assert heard == [*first, ("began", 0.2), (0, 0), ("ended", "interrupted", False)]
+    assert outcome.exit_code == 130
 
 
 def test_a_listener_that_fails_in_a_worker_is_named_once(tmp_path):
