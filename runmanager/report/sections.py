@@ -32,17 +32,19 @@ _FACTS = {"command": "command", "commit": "commit", "machine": "host"}  # name -
 
 def basis(data: ReportData) -> str:
     """Say which value of a run counts, which direction is better, and how often the verdict is wrong."""
-    answers, metric = data.answers, data.goal.metric
+    answers, text = data.answers, ""
     if len(answers.settings) < 2:  # noqa: PLR2004 - a comparison needs two
         return ""
-    which = metric if metric.startswith((KEPT, "best ")) else f"last {metric}"
-    text = f"The {which} of each run counts, {'higher' if data.goal.is_larger_better else 'lower'} is better."
+    for goal in data.ranking.goals:
+        which = goal.metric if goal.metric.startswith((KEPT, "best ")) else f"last {goal.metric}"
+        better = "higher" if goal.is_larger_better else "lower"
+        text += f"The {which} of each run counts, {better} is better. "
     if answers.has_verdict:
-        text += f" A verdict is wrong in at most {100 * answers.decision.error:g} of 100 experiments."
+        text += f"A verdict is wrong in at most {100 * answers.decision.error:g} of 100 experiments. "
         lead = answers.decision.closest
         if answers.decision.outcome in (BETTER, UNDECIDED):
-            text += f" A decision needs evidence {lead.least:g}; the lead has {lead.evidence:.2g}."
-    return text
+            text += f"A decision needs evidence {lead.least:g}; the lead has {lead.evidence:.2g}."
+    return text.rstrip()
 
 
 def left(data: ReportData, *, is_over: bool) -> str:
