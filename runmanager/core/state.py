@@ -51,11 +51,6 @@ class RunResult:
         """The duration of the run (s)."""
         return self.epochs[-1].metrics.get("run duration", 0.0) if self.epochs else 0.0
 
-    @property
-    def next_step(self) -> str:
-        """Advice on the next step, or ""."""
-        return self.outcome.next_step(self.folder.path / files.ERROR_LOG)
-
     def error_log_tail(self, num_lines: int) -> list[str]:
         """Return the last lines of error.log; empty without an error, or if the file cannot be read."""
         with suppress(OSError):

@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from runmanager.core import files
 from runmanager.core.goal import x_column, x_of
 from runmanager.core.values import text
 from runmanager.core.wording import printable
@@ -104,7 +105,9 @@ def _view(data: ReportData, index: int, drawn: Mapping[str, Mapping[str, Any]]) 
     return {
         "facts": {name: printable(str(value)) for name, value in facts.items()},
         "resumed": [x_of(record, data.x_axis) for record in run.epochs if record.cold and record.epoch > 1],
-        "next": "" if data.is_foreign else run.next_step,
+        "next": ""
+        if data.is_foreign
+        else run.outcome.next_step(files.for_people(run.folder.path / files.ERROR_LOG)),
         "log": "\n".join(map(printable, run.error_log_tail(LAST_LINES))),
         "curves": curves,
     }

@@ -37,8 +37,7 @@ def basis(data: ReportData) -> str:
         return ""
     for goal in data.ranking.goals:
         which = goal.metric if goal.metric.startswith((KEPT, "best ")) else f"last {goal.metric}"
-        better = "higher" if goal.is_larger_better else "lower"
-        text += f"The {which} of each run counts, {better} is better. "
+        text += f"The {which} of each run counts, {'higher' if goal.is_larger_better else 'lower'} is better. "
     if answers.has_verdict:
         text += f"A verdict is wrong in at most {100 * answers.decision.error:g} of 100 experiments. "
         lead = answers.decision.closest
