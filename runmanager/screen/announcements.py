@@ -58,8 +58,7 @@ def changes_of(loop: Loop, plan: Plan) -> Iterator[str]:
         done, step = "executed again", f"{keep} keeps {_them(len(changed))}"
         if loop.task.context.keep_changed:
             done, step = "kept", "unfinished runs resume, marked as mixed"
-        is_ = "is" if len(changed) == 1 else "are"
-        yield f"! {counted(len(changed), 'run')} changed and {is_} {done}: {_causes(changed)}; {step}"
+        yield f"! {counted(len(changed), 'run')} changed and will be {done}: {_causes(changed)}; {step}"
     if asked:
         wait, step = "waits" if len(asked) == 1 else "wait", advice(Status.CHANGED, "", them=_them(len(asked)))
         seconds = duration(sum(planned.before.seconds for planned in asked))
@@ -95,10 +94,7 @@ def _not_compared(loop: Loop, plan: Plan) -> Iterator[str]:
     if gone:
         yield f"! no longer compared: {listed(sorted(gone))}; runs are kept"
     if news := [f"{name} ({why})" for name, why in present.get("named", {}).items() if name not in named]:
-        yield (
-            f"! changes in {listed(news)}, which train uses, are not noticed: "
-            "name a version, as data='v1', and a new one after a change"
-        )
+        yield f"! changes in {listed(news)} are not noticed; name a version, as data='v1', and raise it"
 
 
 def _them(number: int) -> str:

@@ -138,5 +138,5 @@ def pruned(outcomes: Sequence[Outcome]) -> str:
     if not left:
         return ""
     runs, them = counted(len(left), "run"), "it" if len(left) == 1 else "them"
-    saved = f", which saves {sum(lengths) * len(left) - sum(left):,} epochs" if len(lengths) == 1 else ""
+    saved = f", saving {sum(lengths) * len(left) - sum(left):,} epochs" if len(lengths) == 1 else ""
     return f"{runs} pruned{saved}; the same grid without prune= resumes {them}"

@@ -241,7 +241,7 @@ def test_what_changed_in_runs_is_in_the_first_line(capsys, plan_only):
     start(TWO, scaled(2), data="second", plan_only=plan_only, display=True)
 
     line = capsys.readouterr().out.partition("\n")[0]
-    assert line.startswith("! 2 runs changed and are executed again")
+    assert line.startswith("! 2 runs changed and will be executed again")
     parts = ("data= is given now", "scale was 1, is 2", "the data")
     assert [part for part in parts if part not in line] == []
 

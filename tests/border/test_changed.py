@@ -368,7 +368,7 @@ def test_changed_runs_of_less_than_ten_minutes_are_executed_again(begin):
     code, said = begin([*short, *SCORE])
 
     assert (code, table()) == (0, [["completed", 2, False]] * 2)
-    assert "2 runs changed and are executed again: source of score; changed='keep' keeps them" in said
+    assert "2 runs changed and will be executed again: source of score; changed='keep' keeps them" in said
 
 
 def test_changed_runs_of_ten_minutes_wait_marked_until_the_user_has_chosen(begin):
@@ -468,7 +468,7 @@ def test_a_run_without_a_result_is_executed_all_the_same(begin):
     code, said = begin(SCORE, "grid={'lr': [1, 3]}")
 
     assert (code, table()) == (1, [["changed", 1, False], ["completed", 2, False]])
-    assert "1 run changed and is executed again" in said
+    assert "1 run changed and will be executed again" in said
     assert "1 run changed and waits" in said
 
 

@@ -70,7 +70,7 @@ def test_a_run_is_executed_again_when_the_weights_that_it_loaded_have_changed(ca
     assert found() == [[2, 1]]
     start("probe", stage)
 
-    assert capsys.readouterr().out.count("1 run changed and is executed again: files of pretrain/001") == 2
+    assert capsys.readouterr().out.count("1 run changed and will be executed again: files of pretrain/001") == 2
     assert found() == [[6, 2]]
 
 
