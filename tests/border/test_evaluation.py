@@ -168,16 +168,19 @@ class Study:
 
 
 def test_a_source_that_is_repeated_fills_its_column(manager, tmp_path):
-    study = Study()
+    study, recalls = Study(), constant({"a": 0.5, "b": 1.0})
     with manager.run(RUN, nn.Linear(4, 3)):
         for epoch in manager.epochs(2):
             for value in (1.0, 3.0):
-                means = manager.evaluate(DATA, "val", loss=study.loss)  # as within a long epoch
+                means = manager.evaluate(
+                    DATA, "val", loss=study.loss, metrics={"re/call": recalls}
+                )  # as within a long epoch
                 manager.track({"val/x": value}, how="last")
             manager.summary(best=epoch)
 
     table = load_results(tmp_path)
     assert table["val_x"].tolist() == [3.0, 3.0]
+    assert table[["val_re_call_a", "val_re_call_b"]].to_numpy().tolist() == [[0.5, 1.0]] * 2
     assert table["val_loss"][1] == means.loss
     assert load_runs(tmp_path)["best"].tolist() == [2.0]
 

@@ -198,13 +198,16 @@ def test_patience_may_watch_the_goal_and_metrics_of_the_test_loader_are_columns(
         outputs = network(batch["x"])[:, 0]
         return mse_loss(outputs, batch["y"].float()), outputs, batch["y"].float()
 
+    network = make_network()
     rows, _ = by_fit(
-        manager_in(tmp_path, goal="min:test_mae"), loader=batches_of(of_dict), step=step, epochs=9,
+        manager_in(tmp_path, goal="min:test_mae"), network, loader=batches_of(of_dict), step=step, epochs=9,
         test_loader=batches_of(of_dict), metrics={"mae": Error()}, patience=1, min_delta=100,
     )  # fmt: skip
 
     assert len(rows) == 2
     assert rows[0].keys() == {"run", "epoch", "loss", "accuracy", "lr", "test_loss", "test_mae"}
+    errors = (network(INPUTS)[:, 0] - LABELS).abs()
+    assert rows[1]["test_mae"] == pytest.approx(errors.mean().item())
 
 
 ALL: dict[str, dict[str, Any]] = {
