@@ -201,15 +201,18 @@ def test_once_a_signal_has_come_processes_of_loaders_may_end_and_before_they_fai
         loader = iter(DataLoader(TensorDataset(torch.ones(400, 1)), batch_size=1, num_workers=1))
         next(loader)  # its process has set its own handlers of signals
         (process,) = multiprocessing.active_children()
-        with manager.run(run):
-            for _ in manager.epochs(1):
-                manager.track_loss(1.0, 1)
-                subprocess.run(["/bin/kill", str(process.pid)], check=True)  # it would end with 0 by its parent
-                if number:
-                    signal.raise_signal(number)
-                for _ in range(50):  # a signal that waits for the main thread is handled in between
-                    time.sleep(0.02)
-        del loader
+        try:
+            with manager.run(run):
+                for _ in manager.epochs(1):
+                    manager.track_loss(1.0, 1)
+                    # it would end with 0 by its parent
+                    subprocess.run(["/bin/kill", str(process.pid)], check=True)
+                    if number:
+                        signal.raise_signal(number)
+                    for _ in range(50):  # a signal that waits for the main thread is handled in between
+                        time.sleep(0.02)
+        finally:  # else torch finds its process among those of later tests
+            del loader
 
     outcome = start(LRS, train)  # torch keeps its handler of SIGCHLD, which it sets once
 

@@ -232,4 +232,4 @@ class LongLife(Life):
 
 
 TestLongLife = pytest.mark.slow(LongLife.TestCase)
-TestLongLife.settings = settings(max_examples=of_night(100, by_day=20), stateful_step_count=40)
+TestLongLife.settings = settings(max_examples=of_night(100, by_day=10), stateful_step_count=40)

@@ -147,15 +147,14 @@ def train(run, manager):
             loss()
 
 if __name__ == "__main__":
-    outcome = run_grid({"lr": [0.1]}, train, experiment="exp", tensorboard=False, executor=EXECUTOR)
+    outcome = run_grid({"lr": [0.1]}, train, experiment="exp", tensorboard=False, executor="inline")
     print(outcome.runs["error"].item())
 """
 
 
-@pytest.mark.parametrize("executor", [pytest.param("lanes", marks=pytest.mark.slow), "inline"])
-def test_a_grid_names_the_line_of_the_users_script(warm, tmp_path, executor):
+def test_a_grid_names_the_line_of_the_users_script(warm, tmp_path):
     script = tmp_path / "script.py"
-    script.write_text(SCRIPT.replace("EXECUTOR", repr(executor)))
+    script.write_text(SCRIPT)
 
     done = warm.execute(script)
 
