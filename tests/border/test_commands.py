@@ -277,14 +277,6 @@ def test_diff_lists_what_differs_between_runs_and_says_when_nothing_does(root):
     assert "nothing differs" in command("diff", a, a).words
 
 
-@pytest.mark.parametrize(("first", "second", "named"), [("a", "nope", "nope"), ("a/99", "b/1", "99")])
-def test_diff_refuses_what_does_not_exist(root, first, second, named):
-    answer = command("diff", root / "seeds" / first, root / "seeds" / second)
-
-    assert answer.code == 2
-    assert named in answer.err
-
-
 def test_the_devices_of_this_machine_are_listed():
     answer = command("devices")
 
