@@ -267,7 +267,7 @@ class GridProgress(Display):
                 self._flush()
                 self._screen.show_below(self._drawing)
             else:
-                self.say(self._drawing(80, 0)[-1].plain)  # a file has no width
+                self.say("\n".join(map(str, self._drawing(80, 0))))  # a file has no width
 
     def _drawing(self, width: int, height: int) -> list[Text]:
         """Return the lines below the printed ones: a row per running run, the best run so far, and a bar."""
