@@ -18,30 +18,15 @@ DATA = TensorDataset(torch.randn(24, 1, 4, 4, generator=torch.Generator().manual
 class Nobody:
     """Look away: what is left is the plain loop."""
 
-    def run(self, *arguments):
-        self.loader = arguments[-1]
+    def run(self, _run, _network, loader):
+        self.batches = lambda: iter(loader)
         return nullcontext()
 
     def epochs(self, n):
-        return range(1, n + 1)
+        return range(n)
 
-    def batches(self):
-        return iter(self.loader)
-
-    def track_loss(self, loss, batch):
-        pass
-
-    def track_num_correct(self, preds, labels):
-        pass
-
-    def track(self, **values):
-        pass
-
-    def log(self, **values):
-        pass
-
-    def evaluate(self, loader):
-        pass
+    def __getattr__(self, name):
+        return lambda *_, **__: None
 
 
 class Noisy(nn.Sequential):

@@ -244,14 +244,6 @@ def test_effects_are_those_of_completed_settings_with_their_pooled_spread(runs):
     assert [row["low"], row["high"]] == pytest.approx([row["mean"] - half, row["mean"] + half])
 
 
-def test_pairs_are_made_repeat_by_repeat_and_what_is_left_out_is_counted(runs):
-    pairs = compare(runs[runs["width"] == 8], "lr")
-
-    assert pairs[["fold", "seed"]].to_numpy().tolist() == [[0, 0], [0, 1], [1, 0]]
-    assert pairs["0.1 vs 0.2"].tolist() == pytest.approx([-0.11, -0.1, -0.11])
-    assert "-0.1067 (mean of 3 pairs) · 1 pair left out, as runs have no number (1 failed)" in pairs.sentence
-
-
 def noise_of(*settings):
     """Return rows of settings with 12 seeds: net -> mean and spread."""
     noise = np.random.default_rng(0).normal(size=(len(settings), 12))

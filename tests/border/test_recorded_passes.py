@@ -8,7 +8,9 @@ from torch.nn import functional
 from runmanager import RunManager, fit
 
 NUM_BATCHES = 25
-needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+pytestmark = [
+    pytest.mark.cuda, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]  # fmt: skip
 
 
 def make_network():
@@ -52,8 +54,6 @@ def losses_of(root, make, *, is_eager, prepare=None, **options):
     return manager.results["loss"].tolist()
 
 
-@pytest.mark.cuda
-@needs_cuda
 @pytest.mark.parametrize("options", [{}, {"precision": "bf16"}, {"precision": "fp16"}, {"clip_grad_norm": 0.1}])
 def test_recorded_passes_give_the_losses_of_eager_ones(tmp_path, options):
     recorded = losses_of(tmp_path, make_network, is_eager=False, **options)
@@ -61,27 +61,18 @@ def test_recorded_passes_give_the_losses_of_eager_ones(tmp_path, options):
     assert recorded == pytest.approx(losses_of(tmp_path, make_network, is_eager=True, **options), rel=1e-4)
 
 
-@pytest.mark.cuda
-@needs_cuda
-@pytest.mark.parametrize("make", [make_own, make_hooked])
-def test_a_forward_pass_of_a_users_class_and_a_hook_are_called_for_every_batch(tmp_path, make):
+def counted_loss(outputs, labels):
+    CALLS.append(len(labels))
+    return functional.cross_entropy(outputs, labels)
+
+
+@pytest.mark.parametrize(
+    ("make", "options"), [(make_own, {}), (make_hooked, {}), (make_network, {"loss": counted_loss})]
+)
+def test_a_forward_pass_a_hook_and_a_loss_of_the_users_own_are_called_for_every_batch(tmp_path, make, options):
     CALLS.clear()
 
-    losses_of(tmp_path, make, is_eager=False)
-
-    assert len(CALLS) == 3 * NUM_BATCHES
-
-
-@pytest.mark.cuda
-@needs_cuda
-def test_a_loss_of_the_users_own_is_called_for_every_batch(tmp_path):
-    def loss(outputs, labels):
-        CALLS.append(len(labels))
-        return functional.cross_entropy(outputs, labels)
-
-    CALLS.clear()
-
-    losses_of(tmp_path, make_network, is_eager=False, loss=loss)
+    losses_of(tmp_path, make, is_eager=False, **options)
 
     assert len(CALLS) == 3 * NUM_BATCHES
 
@@ -100,8 +91,6 @@ CHANGES = {
 }
 
 
-@pytest.mark.cuda
-@needs_cuda
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_what_changes_in_a_network_between_epochs_counts(tmp_path, change):
     def prepare(network):

@@ -1,8 +1,10 @@
 """What a repeated command does after Ctrl-C, kill -9, damage and changes: nothing is lost, no bit differs."""
 
 import contextlib
+import enum
 import functools
 import itertools
+import math
 import os
 import pickle
 import random
@@ -263,8 +265,11 @@ def test_a_folder_that_was_moved_resumes_and_a_completed_run_has_no_checkpoints(
     assert [path.name for path in Path("there").rglob("*.pt")] == ["weights.pt"]
 
 
-def loop(parts, fault=None, network=None, **options):
-    """Train three epochs, the second of which may end in a fault; return the numbers of those begun."""
+def loop(parts, fault=None, network=None, change=str, **options):
+    """Train three epochs, the second of which may end in a fault; return the numbers of those begun.
+
+    `change` changes the parts in the first epoch.
+    """
     manager = RunManager("exp", display=False, tensorboard=False)
     begun = []
     with contextlib.suppress(KeyboardInterrupt), manager.run({"lr": 0.1}, network):
@@ -273,6 +278,7 @@ def loop(parts, fault=None, network=None, **options):
             manager.track_loss(0.5, 1)
             if fault and epoch == 2:
                 raise KeyboardInterrupt
+            change(parts)
     return begun
 
 
@@ -478,23 +484,22 @@ def lazy(is_used, keep, fault=None):
 
 
 @pytest.mark.filterwarnings("ignore:Lazy modules are a new feature")
-def test_a_run_with_lazy_layers_resumes():
+def test_a_run_with_lazy_layers_resumes_and_one_that_no_batch_has_used_cannot_be_saved():
     whole = lazy(True, None)
     shutil.rmtree("runs")
 
     assert lazy(True, None, fault=2) + lazy(True, None) == whole
+    for keep in (None, "last"):
+        shutil.rmtree("runs")
+        with pytest.raises(CheckpointError, match="lazy"):
+            lazy(False, keep)
 
 
-@pytest.mark.filterwarnings("ignore:Lazy modules are a new feature")
-@pytest.mark.parametrize("keep", [None, "last"])
-def test_a_lazy_layer_that_no_batch_has_used_cannot_be_saved(keep):
-    with pytest.raises(CheckpointError, match="lazy"):
-        lazy(False, keep)
-
-
+OTHER_KINDS: list[tuple[Any, Any]] = [({}, []), ([], {}), ({}, nn.Linear(1, 1))]
 UNFIT: list[tuple[Any, Any, list[str]]] = [
     ({"network": nn.Linear(1, 1)}, {"model": nn.Linear(1, 1)}, ["network", "model"]),
     ({"network": nn.Linear(1, 1)}, {"network": nn.Linear(2, 1)}, ["network"]),
+    *(({"state": one}, {"state": other}, ["state"]) for one, other in OTHER_KINDS),
 ]
 
 
@@ -538,8 +543,8 @@ CYCLE["itself"] = CYCLE
         ({"network": nn.Linear(1, 1), "adam": ADAM.state_dict()}, None, "a copy that state_dict"),
         ({"optimizer": ADAM, "state": {}}, None, "add the network"),
         ({"lr": 0.1}, None, "state_dict"), ({"own": Own(object())}, None, "executing code"),
-        ({"state": {"when": object()}}, None, "JSON"), ({"state": {"seen": Counter()}}, None, "Counter"),
-        ({}, "best", "'best:<metric>'"), ({}, "best:f9", "'max:<metric>'"), ({}, "max:f1", "loss"),
+        ({"state": {"seen": Counter()}}, None, "Counter"), ({}, "best", "'best:<metric>'"),
+        ({}, "best:f9", "'max:<metric>'"), ({}, "max:f1", "loss"),
         ({}, ("best:loss", object()), "must have state_dict"), ({}, ("loss", nn.Linear(1, 1)), "pair"),
     ],
 )  # fmt: skip
@@ -548,6 +553,63 @@ def test_what_cannot_be_saved_or_kept_is_refused(parts, keep, named):
         loop(parts, keep=keep, network=nn.Linear(1, 1))
 
     assert load_runs("runs")["status"].tolist() == ["failed"]
+
+
+# Plain state
+
+
+class Colour(enum.IntEnum):
+    RED = 1
+
+
+def test_a_state_is_filled_in_again_and_dicts_and_lists_inside_are_the_same_objects():
+    def change(parts):
+        state = parts["state"]
+        state["rows"][0]["best"] = np.float64(0.2)
+        state["inside"] = {"deep": {"best": np.mean([0.5, 1.0])}, "new": [], "never": math.inf, "none": None}
+        state["losses"] += [0.2]
+        state["inside"]["deep"]["1"] = state.pop("gone")
+
+    first = {"losses": [0.3], "inside": {"deep": {}}, "rows": [{"best": 1.0}], "gone": True}
+    loop({"state": first}, fault=True, change=change)
+    deep: dict[str, Any] = {"best": 9.0}
+    losses, inside, row = [0.5, 0.6, 0.7], {"deep": deep, "old": 1}, {"best": 9.0}
+    state: dict[str, Any] = {"losses": losses, "inside": inside, "rows": [row, {}], "gone": 1}
+
+    loop({"state": state})
+
+    assert [*state] == ["losses", "inside", "rows"]
+    assert (losses, row) == ([0.3, 0.2], {"best": 0.2})
+    assert inside == {"deep": {"best": 0.75, "1": True}, "new": [], "never": math.inf, "none": None}
+    assert state["losses"] is losses
+    assert state["inside"] is inside
+    assert inside["deep"] is deep
+    assert state["rows"][0] is row
+    assert type(row["best"]) is float
+
+
+TWICE = [1]
+REFUSED = {
+    "weights": (nn.Linear(1, 1).state_dict(), "state_dict()"), "number": (torch.tensor(0.5), "float(...)"),
+    "tensor": (torch.zeros(3), "not its state_dict()"), "array": (np.zeros(3), "state_dict()"),
+    "float32": (np.float32(1), "float(...)"), "tuple": ((1, 2), "a list"), "enum": (Colour.RED, "int(...)"),
+    "function": (len, "state_dict()"), "twice": ([TWICE, TWICE], "twice"),
+    "optimizer": (torch.optim.SGD([nn.Parameter(torch.zeros(1))]).state_dict(), "the object itself"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_what_is_no_json_is_refused_with_its_place_and_what_to_write(kind):
+    value, advice = REFUSED[kind]
+
+    with pytest.raises(CheckpointError) as caught:
+        loop({"state": {"rows": [0, {"best": value}]}})
+
+    assert "checkpoint['state']['rows'][1]['best']" in str(caught.value)
+    assert advice in str(caught.value)
+
+
+# Weights
 
 
 def compiled(network):

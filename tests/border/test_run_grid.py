@@ -343,18 +343,7 @@ def test_a_run_that_changes_its_process_changes_no_later_run():
     assert changed == [True] * 5
 
 
-@pytest.mark.slow
-def test_a_killed_run_is_repeated_in_the_same_call_where_that_is_asked_for():
-    announce("kill", 0.2, 2)
-
-    outcome = start(executor="lanes", retries=1)
-
-    assert (statuses(outcome), outcome.exit_code) == ([DONE] * 3, 0)
-    assert outcome.runs["attempts"].tolist() == [1, 2, 1]
-    assert sorted(trained()) == sorted([*all_of(0.1, 0.2, 0.3), (0.2, 2)])
-
-
-def test_a_run_that_was_killed_is_repeated_once_in_the_same_call_inline_too():
+def test_a_run_that_was_killed_is_repeated_once_in_the_same_call_where_that_is_asked_for():
     def killed(run, manager):
         with manager.run(run):
             raise RuntimeError("DataLoader worker (pid 7) is killed by signal: Terminated.")
