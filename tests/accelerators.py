@@ -7,7 +7,6 @@ errors. What would wait for a real device is counted, by torch's rules for CUDA.
 """
 
 import contextlib
-import itertools
 import os
 import time
 import warnings
@@ -232,19 +231,10 @@ class _Here:
                 raise TypeError(f"torch.{kind}.get_rng_state() takes {'no' if kind == 'mps' else 'a'} device")
             return device or (None,)
 
-        def device_count() -> int:
-            if kind != "cuda" or "CUDA_VISIBLE_DEVICES" not in os.environ:
-                return machine.count
-            shown: list[Any] = torch.cuda._parse_visible_devices()
-            # CUDA ends the list at the first that is not there
-            return len(
-                [*itertools.takewhile(lambda each: isinstance(each, str) or each < machine.count, shown)]
-            )
-
         def set_fraction(fraction: float, _: Any = None) -> None:
             self.memory = int(fraction * machine.memory)
 
-        both = {"is_available": lambda: device_count() > 0, "device_count": device_count,
+        both = {"is_available": lambda: machine.count > 0, "device_count": lambda: machine.count,
                 "synchronize": self.use, "empty_cache": lambda: self.freed.append(self.use())}  # fmt: skip
         of_accelerator = {
             **both, "current_accelerator": lambda **_: torch.device(kind),

@@ -60,18 +60,6 @@ def test_a_mean_is_the_sum_over_samples_divided_by_the_samples(tmp_path_factory,
     assert row["accuracy"] == pytest.approx(sum((size + 1) // 2 for size, _ in sizes) / total)
 
 
-def test_values_of_batches_of_unknown_sizes_count_the_same_and_that_is_said(manager):
-    def track():
-        for _ in one_epoch(manager):
-            for value in (0, 1, 5):
-                manager.track(x=value)
-
-    with pytest.warns(RunsWarning, match="'x' count the same"):
-        track()
-
-    assert manager.run_data[0]["x"] == 2
-
-
 @pytest.mark.parametrize("shape", [(4,), (3, 2)])
 def test_predictions_that_do_not_fit_their_labels_are_refused(manager, shape):
     with pytest.raises(InvalidArgumentError, match=r"preds must have the shape \(N, number of classes\)"):

@@ -486,31 +486,6 @@ def test_the_names_of_devices_that_have_no_number(machine):
             assert available_devices() == ["cpu", *names]
 
 
-def once(run, manager):
-    with manager.run(run, network()):
-        for _ in manager.epochs(1):
-            manager.track_loss(torch.ones((), device=run.device), 1)
-
-
-GPUS = {
-    "1,0": 2, "1": 1, "": 0, "-1": 0, "0,7,1": 1, "0,0": 0, "GPU-6b1c1a6e,GPU-77aa": 2,
-    "MIG-6b1c1a6e-77": 1,
-}  # fmt: skip
-
-
-@pytest.mark.slow(everywhere=True)
-@pytest.mark.parametrize("value", GPUS)
-def test_runs_are_executed_on_the_gpus_that_the_environment_shows(here, tmp_path, monkeypatch, value):
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", value)
-    devices = ["cpu", "cuda:0", "cuda:1"]
-
-    outcome = run_grid({"device": devices}, once, experiment="exp", root=tmp_path, **QUIET)
-
-    num_there = 1 + GPUS[value]
-    assert available_devices() == devices[:num_there]
-    assert outcome.runs["status"].tolist() == ["completed"] * num_there + ["unavailable"] * (3 - num_there)
-
-
 # Settings of numbers
 
 

@@ -1,4 +1,4 @@
-"""The executor "ray" (docs/clusters.md): on a pretended cluster, on this machine, and with two GPUs."""
+"""The executor "ray" (docs/clusters.md): on a pretended cluster, and on this machine."""
 
 import os
 import signal
@@ -12,7 +12,6 @@ from collections import deque
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from unittest import mock
 
 import pytest
 
@@ -268,33 +267,3 @@ def processes_of(folder):
                 yield path.parent.name
         except OSError:
             continue
-
-
-# With two GPUs
-
-
-@pytest.fixture(scope="module")
-def two_gpus():
-    ray = pytest.importorskip("ray")
-    # restored as a whole: ray.init() sets PYTHONBREAKPOINT, which later tests would inherit
-    with mock.patch.dict(os.environ, {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}):
-        quiet = {"include_dashboard": False, "logging_level": "ERROR", "log_to_driver": False}
-        ray.init("local", num_cpus=2, num_gpus=2, **quiet)
-        try:
-            yield
-        finally:
-            ray.shutdown()
-
-
-@pytest.mark.nightly
-@pytest.mark.slow
-@pytest.mark.usefixtures("two_gpus")
-def test_no_process_serves_two_runs_on_a_gpu():
-    def where(_run, _report):
-        return Outcome(Status.COMPLETED, os.environ.get("CUDA_VISIBLE_DEVICES", ""), os.getpid())
-
-    runs = RunBuilder.get_runs({"lr": [1, 2, 3], "device": ["cuda"]})
-    served = [*execute(where, runs=runs).values(), *execute(where, runs=runs).values()]
-
-    assert len({outcome.epochs for outcome in served}) == 6  # CUDA keeps the GPU that a process begins with
-    assert {outcome.error for outcome in served} <= {"0", "1"}

@@ -86,7 +86,7 @@ VALUES: list[Any] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("values", [*([value] for value in VALUES), VALUES], ids=repr)
+@pytest.mark.parametrize("values", [[0.1], [1], [True], ["001"], VALUES], ids=repr)
 def test_hyperparameters_come_back_with_their_types(tmp_path, values):
     for value in values:
         write(tmp_path, {"value": value})

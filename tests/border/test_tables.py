@@ -596,14 +596,6 @@ def test_settings_are_written_with_mean_and_interval_for_a_text(shown):
     assert latex[4].startswith("0.1 & a\\_b & 0.12 $\\pm$ 0.01 & 0.09")
 
 
-def test_the_interval_of_an_accuracy_stays_between_0_and_1():
-    runs = pd.DataFrame({"lr": [1, 1, 2, 2], "seed": [0, 1] * 2, "accuracy": [0.8, 0.9, 0.5, 0.5]})
-    table = load_table(runs, hyperparameters=["lr", "seed"], repeats="seed", goal="max:accuracy")
-
-    assert show(table).table["95 % interval"].tolist() == ["0.215 to 1.000", ""]
-    assert best(table)["accuracy high"].iloc[0] == 1
-
-
 def test_the_notes_of_several_experiments_are_named(tmp_path):
     for name, note in (("a", "of a"), ("b", "of b"), ("c", None)):
         execute(tmp_path, {"lr": [0.1]}, lambda run: {"f1": run.lr}, name, goal="max:f1", note=note)
