@@ -132,11 +132,6 @@ class _Halving(Pruner):
 
 
 def pruned(outcomes: Sequence[Outcome]) -> str:
-    """Say how many runs a rule has pruned, how many epochs that saved, and how these runs are resumed."""
-    left = [outcome.epochs for outcome in outcomes if outcome.pruned_by not in ("", BY_TRAIN)]
-    lengths = {outcome.epochs for outcome in outcomes if outcome.status is Status.COMPLETED}
-    if not left:
-        return ""
-    runs, them = counted(len(left), "run"), "it" if len(left) == 1 else "them"
-    saved = f", saving {sum(lengths) * len(left) - sum(left):,} epochs" if len(lengths) == 1 else ""
-    return f"{runs} pruned{saved}; the same grid without prune= resumes {them}"
+    """Say how many runs a rule has pruned, and how one goes on with them."""
+    number = sum(outcome.pruned_by not in ("", BY_TRAIN) for outcome in outcomes)
+    return f"{counted(number, 'run')} pruned (continued by the same grid without prune=)" if number else ""

@@ -294,6 +294,7 @@ def test_the_rule_is_announced_and_a_first_rung_that_no_run_goes_beyond_is_named
     assert f"min_epochs={min_epochs}" in screen.text
     assert "none has more epochs than min_epochs=9" in screen.text or min_epochs == 3
     assert ("no run was stopped early" in screen.text) == (min_epochs == 9)
+    assert ("runs pruned (continued by the same grid without prune=)" in screen.text) == (min_epochs == 3)
 
 
 @pytest.mark.parametrize("metric", ["f9", "best:f9", "", "max:", 3])
