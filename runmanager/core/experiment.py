@@ -155,6 +155,9 @@ class KeptTrial(msgspec.Struct, frozen=True, omit_defaults=True):
     attributes: Mapping[str, Any] = {}
 
 
+msgspec.json.Decoder(tuple[Rule, KeptTrial])  # see `_Facts`: threads may meet them
+
+
 def read_trials(run: RunFolder) -> list[KeptTrial]:
     """Read the trials of a run in run.json, without damaged entries."""
     entries = files.read_json(run.path / files.RUN).get("trials")

@@ -90,6 +90,8 @@ class _Facts(TypedDict, total=False):
 
 _EPOCH = b'{"v":1,"type":"epoch",'
 _EPOCHS = msgspec.json.Decoder(EpochRecord)
+# msgspec crashes if two threads meet a class that it has not seen
+msgspec.json.Decoder(_Facts)
 
 
 @dataclass

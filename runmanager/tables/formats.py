@@ -59,6 +59,9 @@ class _Described(TypedDict, total=False):
     rules: dict[str, Rule]
 
 
+msgspec.json.Decoder(_Described)  # threads may meet it, see the journal's facts
+
+
 def export(table: pd.DataFrame, path: str | os.PathLike[str]) -> None:
     """Write a table to a file; `load_table` restores its types, hyperparameters, goal, repeat axes and rule.
 

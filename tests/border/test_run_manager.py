@@ -383,10 +383,12 @@ def test_no_run_waits_for_a_process_that_died_while_it_created_a_folder(manager,
 
 
 LOOP = """
-import os, random, threading, time
+import os, random, sys, time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from runmanager import RunManager
 
+sys.setswitchinterval(1e-6)  # threads meet in the middle of everything
 random.seed(1)
 RunManager()
 Path("drawn").write_text(str(random.random()))
@@ -395,7 +397,7 @@ def loop(name):
     manager = RunManager("exp", display=False, tensorboard=False)
     Path(f"ready-{name}").touch()
     while not Path("go").exists():
-        time.sleep(0.001)
+        pass
     for number in range(6):
         with manager.run({"lr": 0.1 if number == 3 else f"{name}.{number}"}):
             for epoch in manager.epochs(2):
@@ -404,33 +406,31 @@ def loop(name):
 processes = []
 for name in "abc":
     if not (pid := os.fork()):
-        threads = [threading.Thread(target=loop, args=(f"{name}{index}",)) for index in range(2)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(loop, [f"{name}{index}" for index in range(4)]))
         os._exit(0)
     processes.append(pid)
-while len(list(Path().glob("ready-*"))) < 6:
+while len(list(Path().glob("ready-*"))) < 12:
     time.sleep(0.01)
 Path("go").touch()
 raise SystemExit(any(os.waitpid(pid, 0)[1] for pid in processes))
 """
 
 
+@pytest.mark.slow
 def test_processes_and_threads_that_share_an_experiment_get_runs_of_their_own(warm, own_folder):
     (own_folder / "program.py").write_text(LOOP)
 
     assert warm.execute(own_folder / "program.py").returncode == 0
 
     runs, epochs = load_runs("runs/exp"), load_results("runs/exp")
-    names = [f"{name}{thread}" for name in "abc" for thread in range(2)]
+    names = [f"{name}{thread}" for name in "abc" for thread in range(4)]
     values = ["0.1", *(f"{name}.{number}" for name in names for number in (0, 1, 2, 4, 5))]
     assert sorted(runs["run"]) == list(range(1, len(values) + 1))
     assert sorted(map(str, runs["lr"])) == sorted(values)
     assert (set(runs["status"]), set(runs["epochs"])) == ({"completed"}, {2})
     assert len(epochs) == 2 * len(values)
-    assert runs.loc[runs["lr"].map(str) == "0.1", "attempts"].tolist() == [6]
+    assert runs.loc[runs["lr"].map(str) == "0.1", "attempts"].tolist() == [12]
     assert Path("drawn").read_text() == "0.13436424411240122"  # a first manager draws no random number
 
 
