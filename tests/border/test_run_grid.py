@@ -374,7 +374,7 @@ CONFIGS = expand(Network([1, 2]), {"width": [8, 16]})
 
 @pytest.mark.parametrize(
     ("executor", "params", "losses"),
-    [("inline", AXES, [2, 2, 3, 3]), ("inline", CONFIGS, [3, 3]), ("lanes", CONFIGS, [3, 3])],
+    [("inline", AXES, [2, 2, 3, 3]), pytest.param("lanes", CONFIGS, [3, 3], marks=pytest.mark.slow)],
 )
 def test_a_run_stays_the_same_run_when_train_changes_its_values(executor, params, losses):
     for outcome in [start(params, grows, executor=executor) for _ in range(2)]:
