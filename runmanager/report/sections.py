@@ -100,8 +100,8 @@ def settings(data: ReportData) -> dict[str, Any] | None:
         columns[title] = ("number", aligned(numbers[goal.metric]))
     caption = [f"The best {len(best)} of {counted(len(which), ranking.noun)}" if len(best) < len(which) else ""]
     if ranking.repeats:
-        columns["behind the first"] = ("text whole", [_behind(data, rank) for rank in range(len(best))])
-        columns |= {name: ("text whole", numbers[name]) for name in (INTERVAL, REPEATS)}
+        columns |= {name: ("text", numbers[name]) for name in (INTERVAL, REPEATS)}
+        columns["behind the first"] = ("text", [_behind(data, rank) for rank in range(len(best))])
         if has_front:
             front = [setting.rows for setting in ranking.front]
             columns["Pareto front"] = ("text", ["yes" if setting.rows in front else "" for setting in best])
