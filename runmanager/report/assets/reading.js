@@ -62,7 +62,7 @@ const reading = (() => {
       this.current = mark;
       this.ring.setAttribute("visibility", mark ? "visible" : "hidden");
       page.light(mark ? mark.run : null);
-      this.readout.textContent = "Point at a run, or press the arrow keys.";
+      this.readout.textContent = "";
       if (!mark) return;
       this.ring.setAttribute("cx", mark.x);
       this.ring.setAttribute("cy", mark.y);
