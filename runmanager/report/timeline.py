@@ -17,7 +17,7 @@ from runmanager.tables.cells import duration
 
 _MOST_RUNS = 2000  # maximum number of runs whose journals are read for times
 _MOST_LANES = 24
-_LANE, _TOP, _LEFT, _RIGHT, _WIDTH, _BOTTOM = 16, 20, 110, 24, 1000, 40
+_LANE, _TOP, _LEFT, _RIGHT, _WIDTH, _BOTTOM = 22, 20, 110, 24, 1000, 40
 _PAUSE = 0.1  # a gap above this share of the busy time is cut out
 
 
