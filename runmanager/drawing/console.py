@@ -3,6 +3,7 @@
 import contextlib
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from html import escape
 from typing import IO, TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ _MOST_ROWS = 40  # maximum number of printed rows of a table
 _MOST_LINES = 1000  # maximum number of lines that a notebook shows
 _NOTEBOOK_HEIGHT = 100  # lines below the printed ones
 _INDENT = "    "
-_LINES_STYLE = "white-space: pre-wrap; word-break: normal; overflow-wrap: anywhere; font-family: monospace"
+_STYLE = "white-space: pre-wrap; word-break: normal; overflow-wrap: anywhere"
 
 Drawing = Callable[[int, int], list[Text]]
 """Returns the lines that fit a width and a height."""
@@ -50,15 +51,9 @@ class Screen:
         """The width of a line in characters; practically unlimited for a file."""
         return self._console.width
 
-    @property
-    def is_shown(self) -> bool:
-        """Whether the screen shows anything at all."""
-        return not self._console.quiet
-
     def print(self, lines: Sequence[str]) -> None:
-        """Print lines; in a terminal, long lines are wrapped between words."""
-        if self.width < ENDLESS:
-            lines = [part for line in lines for part in wrapped(line, self.width, "", _INDENT)]
+        """Print lines, wrapped between words."""
+        lines = [part for line in lines for part in wrapped(line, self.width, "", _INDENT)]
         self._print(Text("\n").join(map(colored, lines)))  # one call, as each call redraws the content below
 
     def conclude(self, panel: Any) -> int | None:
@@ -123,7 +118,8 @@ class NotebookScreen(Screen):
         self._show("above", NotebookLines(self._lines))
 
     def conclude(self, panel: Any) -> int | None:
-        """Display the final panel."""
+        """Fold the lines, and display the final panel."""
+        self._show("above", NotebookLines(self._lines, fold="<details><summary>Runs</summary>"))
         self._show("panel", panel)
         return cell_number()
 
@@ -150,21 +146,23 @@ class NotebookScreen(Screen):
             self._handles[part] = display(content, display_id=True)
 
 
+@dataclass(frozen=True, repr=False)
 class NotebookLines:
     """Lines for a notebook, with their leading signs in color."""
 
-    def __init__(self, lines: Sequence[Text]) -> None:
-        self._lines = lines
+    lines: Sequence[Text]
+    font: str = "monospace"
+    fold: str = ""  # HTML in front
 
     def __repr__(self) -> str:
-        return "\n".join(line.plain for line in self._lines)
+        return "\n".join(line.plain for line in self.lines)
 
     def _repr_html_(self) -> str:
         content = ""
-        for line in self._lines:
+        for line in self.lines:
             sign, rest = line.plain[:1], escape(line.plain[1:])
             content += signed(sign, sign) + (f"<b>{rest}</b>" if line.style == "bold" else rest) + "\n"
-        return f'<pre style="{_LINES_STYLE}">{content}</pre>' if content else ""
+        return f'{self.fold}<pre style="{_STYLE}; font-family: {self.font}">{content}</pre>' if content else ""
 
 
 def colored(line: str, style: str = "") -> Text:

@@ -25,7 +25,7 @@ _LEAST_TEXT = 20  # minimum width of a text that is cut
 _LEAST_FOLDED = 10  # minimum width of a text that is folded
 _MOST_LINES = 3  # maximum number of lines of a heading whose parts are short
 _UNDERSCORES = re.compile(r"(?<=[^_])_+(?=[^_])")  # what a heading may be folded behind, beside blanks
-_UNIT = re.compile(r"(?<=\d) (?=%|(?:s|min|h)\b)")  # the blanks that may not end a line
+_UNIT = re.compile(r"(?<=\d) (?=%|\w)")  # the blanks that may not end a line
 HARD = "\N{NO-BREAK SPACE}"
 _STATUS = "status"
 _SIGNED = {str(status): f"{status.sign} {status}" for status in Status}

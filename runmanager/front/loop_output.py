@@ -40,6 +40,7 @@ class LoopOutput(RunListener):
         # a weak reference, so that a manager without references and its network are freed at once
         self._manager_of, self._goal = weakref.ref(manager), goal
         self._screen = choose_screen(show=show)
+        self._is_shown = show
 
     def _manager(self) -> Manager:
         manager = self._manager_of()
@@ -72,7 +73,7 @@ class LoopOutput(RunListener):
         if not ranks.is_main():
             return
         write_results(read_experiment(path), path)
-        if self._screen.is_shown:
+        if self._is_shown:
             self._screen.run_ended(table_of(manager.run_data))
 
     def end_at_exit(self) -> None:

@@ -62,10 +62,8 @@ def changes_of(loop: Loop, plan: Plan) -> Iterator[str]:
     if asked:
         wait, step = "waits" if len(asked) == 1 else "wait", advice(Status.CHANGED, "", them=_them(len(asked)))
         seconds = duration(sum(planned.before.seconds for planned in asked))
-        after = "; the search goes on after that" if loop.search else ""
         yield (
-            f"! {counted(len(asked), 'run')} changed and {wait}, with results of {seconds}: "
-            f"{_causes(asked)}; {step}{after}"
+            f"! {counted(len(asked), 'run')} changed and {wait}, results of {seconds}: {_causes(asked)}; {step}"
         )
         lines = changed_lines(read_source(asked[0].before), loop.source)
         if len(lines) > _MOST_LINES:

@@ -10,7 +10,7 @@ from runmanager.answers.conclusion import Conclusion, Sentence
 from runmanager.core.outcome import Status
 from runmanager.core.wording import listed
 from runmanager.drawing.console import NotebookLines, cell_number, colored
-from runmanager.drawing.table import HARD, sign_color, wrapped
+from runmanager.drawing.table import ENDLESS, sign_color, wrapped
 
 _WIDEST = 110  # maximum number of characters in a line of text
 _INDENT = "  "
@@ -35,8 +35,9 @@ class Panel:
         if self.cell and self.cell == cell_number():
             return ""
         table = self.conclusion.table.to_html() if self.conclusion.table else ""
-        above, below = self._above(_WIDEST), self._below(_WIDEST, [], is_page=True)
-        return NotebookLines(above)._repr_html_() + table + NotebookLines(below)._repr_html_()
+        above, below = self._above(ENDLESS), self._below(ENDLESS, [], is_page=True)
+        parts = (NotebookLines(lines, "inherit")._repr_html_() for lines in (above, below))
+        return table.join(parts)
 
     def lines(self, width: int) -> list[Text]:
         """Return the lines; only a word that is longer than `width` makes a line longer."""
@@ -49,15 +50,15 @@ class Panel:
     def _above(self, width: int) -> list[Text]:
         """Return the lines above the table: the title, the note, and the best setting."""
         content = self.conclusion
-        counts = [f"{number:,} {status}".replace(" ", HARD) for status, number in content.counts]
+        counts = [f"{number:,} {status}" for status, number in content.counts]
         lines = [
             Text(line, "bold") for line in wrapped(" · ".join([content.folder, *counts]), width, "━━ ", _INDENT)
         ]
         for line in lines:
             for status, number in content.counts:
                 line.highlight_words([f"{number:,} {status}"], sign_color(Status(status).sign) or "yellow")
-        if len(lines) == 1:
-            lines[0].append(f" {'━' * (width - lines[0].cell_len - 1)}", "not bold")
+        if width <= _WIDEST:
+            lines[-1].append(f" {'━' * (width - lines[-1].cell_len - 1)}", "not bold")
         lines += map(Text, wrapped(content.note, width, "", _INDENT) if content.note else [])
         return lines + _sentence(content.best, width, content.best.details, "bold")
 
