@@ -51,11 +51,14 @@ def tensorboard_command(
 ) -> None:
     """Start TensorBoard and open it in a browser.
 
-    The server listens only on this machine, and the command prints its address. Ctrl-C ends it.
+    The server listens only on this machine. Its page pins accuracy, loss and epoch duration, without
+    smoothing. It colors runs by device if that varies, else by the first axis that varies. With
+    --experiment, every page shows that experiment alone, and HParams draws one line per run.
 
-    The page at this address pins accuracy, loss and epoch duration, and turns smoothing off. It colors runs
-    by device if that varies, else by the first axis that varies. With --experiment, every page shows that
-    experiment alone, and HParams draws one line per run.
+    For example:
+
+      runmanager tensorboard runs/fashion_grid
+      runmanager tensorboard runs --experiment fashion_grid --port 0
 
     Options:
         experiment (NAME): Show this experiment alone.

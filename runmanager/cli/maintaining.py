@@ -43,7 +43,12 @@ def note_command(target: Path, text: str | None = None) -> None:
 
 
 def devices_command() -> None:
-    """List the devices: memory (GiB), cores, precisions."""
+    """List the devices: memory (GiB), cores, precisions.
+
+    For example:
+
+      runmanager devices
+    """
     from runmanager.devices.describe import describe_devices
     from runmanager.drawing.console import print_fitted
     from runmanager.drawing.table import Table

@@ -242,10 +242,10 @@ class GridProgress(Display):
 
     def _rank(self) -> None:
         """Update the best run so far, in at most a twentieth of the elapsed time."""
-        before, is_first, loop = time.monotonic(), not self._best, self._loop
+        before, imported, loop = time.monotonic(), len(sys.modules), self._loop
         results = [*loop.others, *loop.states.values()]
-        have_completed = any(result.status is Status.COMPLETED for result in results)
-        if not (self.is_shown and have_completed) or before < self._rank_next:
+        has_completed = any(result.status is Status.COMPLETED for result in results)
+        if not (self.is_shown and has_completed) or before < self._rank_next:
             return
         from runmanager.answers.ranking import ranking_of  # loads pandas, so imported after a run
         from runmanager.tables.columns import runs_table
@@ -258,7 +258,7 @@ class GridProgress(Display):
                 values = ", ".join(f"{brief(goal.metric)} {steady(mean)}" for goal, mean in pairs)
                 count = f"mean of {counted(best.number, ranking.unit)}" if ranking.repeats else ""
                 self._best = join([values, count, ranking.name(best)])
-        if not is_first:  # the first time includes imports, such as those of pandas and scipy
+        if len(sys.modules) == imported:  # else it includes imports, such as those of pandas and scipy
             self._rank_next = time.monotonic() + 20 * (time.monotonic() - before)
 
     def _keep_up_to_date(self) -> None:

@@ -36,8 +36,7 @@ class Panel:
             return ""
         table = self.conclusion.table.to_html() if self.conclusion.table else ""
         above, below = self._above(ENDLESS), self._below(ENDLESS, [], is_page=True)
-        parts = (NotebookLines(lines, "inherit")._repr_html_() for lines in (above, below))
-        return table.join(parts)
+        return table.join(NotebookLines(lines, "inherit")._repr_html_() for lines in (above, below))
 
     def lines(self, width: int) -> list[Text]:
         """Return the lines; only a word that is longer than `width` makes a line longer."""
