@@ -242,7 +242,7 @@ class GridProgress(Display):
 
     def _rank(self) -> None:
         """Update the best run so far, in at most a twentieth of the elapsed time."""
-        before, imported, loop = time.monotonic(), len(sys.modules), self._loop
+        before, imported, loop = time.monotonic(), self._best and len(sys.modules), self._loop
         results = [*loop.others, *loop.states.values()]
         has_completed = any(result.status is Status.COMPLETED for result in results)
         if not (self.is_shown and has_completed) or before < self._rank_next:
@@ -254,11 +254,13 @@ class GridProgress(Display):
         with suppress(InvalidArgumentError):  # no metric can rank the runs
             ranking = ranking_of(runs_table({"": results}, loop.design))
             for best in ranking.settings[:1]:
-                pairs = zip(ranking.goals, best.means, strict=True)  # a long name would hide the number
-                values = ", ".join(f"{brief(goal.metric)} {steady(mean)}" for goal, mean in pairs)
+                values = ", ".join(
+                    f"{brief(goal.metric)} {steady(mean)}"  # a long name would hide the number
+                    for goal, mean in zip(ranking.goals, best.means, strict=True)
+                )
                 count = f"mean of {counted(best.number, ranking.unit)}" if ranking.repeats else ""
                 self._best = join([values, count, ranking.name(best)])
-        if len(sys.modules) == imported:  # else it includes imports, such as those of pandas and scipy
+        if len(sys.modules) == imported:  # the first time, or with imports such as scipy, says nothing
             self._rank_next = time.monotonic() + 20 * (time.monotonic() - before)
 
     def _keep_up_to_date(self) -> None:
