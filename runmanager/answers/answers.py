@@ -123,7 +123,7 @@ class Answers:
                 f"{capital(ranking.name(first))} has {ranking.written(first)}, but {why}: it ranks below"
             )
         if self.has_verdict and ranking.unit == "seed" and self.is_over and not self.is_decided:
-            texts.append("To continue, start the grid with more seeds (decide=: a larger max_repeats)")
+            texts.append("To continue, start the grid with more seeds (or max_repeats)")
         return [*(f"{text}." for text in (*texts, self.front_sentence) if text), *ranking.notes]
 
     @property

@@ -36,13 +36,12 @@ def clauses(contest: Contest) -> list[str]:
     if contest.outcome == UNDECIDED:
         texts = standing(contest)
     elif same := [rival for rival in contest.leads if rival not in worse]:
-        are_identical = all(contest.states[rival] == IDENTICAL for rival in same)
         what = (
-            f"identical in {printable(contest.metric)}"
-            if are_identical
-            else f"equal within {cell(contest.margin)}"
+            f"identical in {printable(contest.metric)} in each of"
+            if all(contest.states[rival] == IDENTICAL for rival in same)
+            else f"equal within {cell(contest.margin)}, decided after"
         )
-        texts = [f"{name} and {_others(contest, same)} are {what}, decided after {_count(contest, same[0])}"]
+        texts = [f"{name} and {_others(contest, same)} are {what} {_count(contest, same[0])}"]
     else:
         what = f"better than {contest.names[following]}"
         if len(worse) > 1:

@@ -231,7 +231,7 @@ SAID = {
     ),
     "all are identical": (
         {"lr": [0.1, 0.3], "fold": [1, 2, 3, 4, 5]}, lambda run: {"f1": run.fold},
-        ("identical in f1, decided after 5 folds Each has f1 3, the mean of 5 folds, 95 % interval "
+        ("identical in f1 in each of 5 folds Each has f1 3, the mean of 5 folds, 95 % interval "
         "1.037 to 4.963."),
     ),
     "a lead of few seeds, its mean and its interval": (
