@@ -119,7 +119,7 @@ class NotebookScreen(Screen):
 
     def conclude(self, panel: Any) -> int | None:
         """Fold the lines, and display the final panel."""
-        self._show("above", NotebookLines(self._lines, fold="<details><summary>Runs</summary>"))
+        self._show("above", NotebookLines(self._lines, fold="<details><summary>Log</summary>"))
         self._show("panel", panel)
         return cell_number()
 
