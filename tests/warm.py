@@ -106,6 +106,7 @@ class Warm:
 
 def main() -> None:
     """Import what programs need, and carry out orders until there are no more."""
+    gc.disable()
     import pandas as pd  # noqa: F401
     import torch._dynamo
     import torch.utils.tensorboard  # noqa: F401
@@ -120,6 +121,7 @@ def main() -> None:
         importlib.import_module(name)
     vars(os)["fsync"] = str  # leave out what only a power cut would show, as the other tests
     gc.collect()
+    gc.enable()
     gc.freeze()  # else each program looks through what was imported, and copies its memory
     for line in sys.stdin:
         order = json.loads(line)

@@ -425,12 +425,12 @@ class Reached:
 def scope_of(part: Any) -> Source | None:
     """Return the statements of a user's module, or of that of a function or class; None of others."""
     values: Any = {}
-    if isinstance(part, types.FunctionType):
+    if type(part) is types.ModuleType:  # first, as each start of a grid asks about thousands
+        values = vars(part)  # do not read its attributes, which a module may compute
+    elif isinstance(part, types.FunctionType):
         values = part.__globals__  # do not use sys.modules, as the module might not be imported
     elif isinstance(part, type):
         values = vars(sys.modules.get(part.__module__, ast))
-    elif type(part) is types.ModuleType:
-        values = vars(part)  # do not read its attributes, which a module may compute
     file = values.get("__file__") or ""
     if not (is_users_file(file) if file else values and getattr(part, "__module__", "") == "__main__"):
         return None

@@ -87,7 +87,10 @@ FAULTS: list[tuple[str, str, int, int | None, int]] = [  # which calls, what com
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("call", "among", "code", "mend", "step"), FAULTS)
+@pytest.mark.parametrize(
+    ("call", "among", "code", "mend", "step"),
+    [FAULTS[0], *(pytest.param(*fault, marks=pytest.mark.slow(everywhere=True)) for fault in FAULTS[1:])],
+)
 def test_whatever_call_fails_the_file_and_the_cause_are_named_and_the_next_start_completes(
     disk, own_folder, caplog, call, among, code, mend, step
 ):

@@ -733,10 +733,10 @@ def compiled_widths(run, manager):
             manager.track_loss(float(counted["unique_graphs"] - before), 1)
 
 
-@pytest.mark.parametrize("executor", [pytest.param("lanes", marks=pytest.mark.slow), "inline"])
-def test_every_run_of_a_warm_process_is_compiled(tmp_path, executor):
+@pytest.mark.slow
+def test_every_run_of_a_warm_process_is_compiled(tmp_path):
     outcome = run_grid(
-        {"number": list(range(10))}, compiled_widths, experiment="exp", root=tmp_path, executor=executor,
+        {"number": list(range(10))}, compiled_widths, experiment="exp", root=tmp_path, executor="lanes",
         tensorboard=False, display=False,
     )  # fmt: skip
 

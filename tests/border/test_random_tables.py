@@ -354,6 +354,7 @@ def check_events(case: Case, root: Path) -> None:
             assert scalars[f"Run/best {goal}"][-1][1] == pytest.approx(best)
 
 
+@pytest.mark.slow(everywhere=True)
 @pytest.mark.parametrize("batch", of_night_but(range(10), [3]))
 def test_every_surface_says_what_was_tracked(tmp_path, batch):
     dice = random.Random(batch)  # noqa: S311
