@@ -225,15 +225,11 @@ class Outcome:
     is_committed: bool = True
     pruned_by: str = ""
 
-    def next_step(self, error_log: Path, *, is_retried: bool = False) -> str:
-        """Return a sentence on the epochs that remain, and on the next step.
+    def next_step(self, error_log: Path) -> str:
+        """Return one line on the epochs that remain, and on the next step; "" if there is nothing to do.
 
         Args:
             error_log: The file with the traceback, named in the sentence.
-            is_retried: Whether the grid retries the run.
-
-        Returns:
-            One line, "" if there is nothing to do.
 
         Example:
             >>> Outcome(Status.DIVERGED, epochs=2).next_step(Path("error.log"))
@@ -241,8 +237,5 @@ class Outcome:
         """
         kept = "1 epoch is kept" if self.epochs == 1 else f"{self.epochs} epochs are kept"
         step = advice(self.status, str(error_log), them="it")
-        if is_retried:
-            step = "it is executed again after the other runs"
         # after an exception, the user's fix may change all epochs
-        is_kept = is_retried or (self.epochs and not self.status.is_exception)
-        return f"{kept}; {step}" if step and is_kept else step
+        return f"{kept}; {step}" if step and self.epochs and not self.status.is_exception else step

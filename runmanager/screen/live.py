@@ -14,7 +14,6 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from runmanager.answers.sentences import VARIABLE
-from runmanager.core import files
 from runmanager.core.contracts import Display, Signals
 from runmanager.core.experiment import RunFolder, varying
 from runmanager.core.loop import Loop, Plan
@@ -162,8 +161,8 @@ class GridProgress(Display):
             self._past.append((folder.params, max(result.seconds, in_lane)))
         elif not status.is_success:
             metrics, sign = {}, "✗"  # the cause says more
-            log = files.for_people(folder.path / files.ERROR_LOG)
-            below = [cause, outcome.next_step(log, is_retried=self.slot.is_retried)]
+            # the panel at the end says what to do
+            below = [cause, "executed again after the other runs" if self.slot.is_retried else ""]
             first = self._explained.setdefault(VARIABLE.sub("", cause), folder.number)
             if first != folder.number:
                 note, below = f"{status} · as run {first}", []
