@@ -291,7 +291,8 @@ class GridProgress(Display):
         numbers = join([f"{self._count} runs", f"{duration(now - self._began, 0)} elapsed", left])
         bar = width - len(f"{self._name}    {numbers}^C ")  # a terminal that wraps ^C leaves a line
         full = int(bar * (len(self._ended) + sum(run.done for run in runs)) / max(self._total, 1))
-        parts = ("━" * full, "green"), ("╌" * (bar - full), "bright_black")
+        color = "green" if self._past or not self._explained else "red"
+        parts = ("━" * full, color), ("╌" * (bar - full), "bright_black")
         lines.append(Text.assemble(self._name, GAP, *parts, GAP, numbers))
         return lines
 
