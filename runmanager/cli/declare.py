@@ -29,7 +29,7 @@ _NAMES = {
     "printed": ["--output"],
     "yes": ["--yes", "-y"],
 }
-"""Parameter -> the names of its option, if they differ from the parameter's name."""
+"""Parameter -> the names of its option, if they differ."""
 
 Texts = dict[str, tuple[str | None, str]]
 """Parameter -> the placeholder for its value (None for a flag), and its help."""

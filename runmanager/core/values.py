@@ -26,7 +26,7 @@ RESERVED = frozenset((
 COLUMNS = RESERVED | {"epoch duration", "run duration", "peak memory", "cold start", "stopped early"}
 """Names of result columns; the column of a hyperparameter with such a name gets another name."""
 STEP = "step"
-"""The third column of a table of steps, beside `run` and `epoch`; a logged value cannot have this name."""
+"""The third column of a table of steps; no logged value has this name."""
 
 NUMBER, TEXT = "number", "text"
 """Types of values in HParams; the third one is bool."""

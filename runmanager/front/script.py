@@ -15,6 +15,7 @@ from runmanager.core.loop import INTERRUPTED, STORAGE_FAILED
 from runmanager.core.outcome import from_command_line
 from runmanager.core.ranges import IntRange, Range
 from runmanager.core.values import text
+from runmanager.core.wording import did_you_mean
 from runmanager.errors import InvalidArgumentError, Problems, RunManagerError, StorageError
 from runmanager.executors import EXECUTORS
 from runmanager.front.run_grid import DEFAULTS, run_grid
@@ -91,7 +92,12 @@ def main(
         _add_options(parser, options)
     except argparse.ArgumentError as error:
         raise InvalidArgumentError(f"{error}: rename the axis") from error
-    namespace = parser.parse_args(arguments)
+    namespace, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        name, flags = unknown[0].partition("=")[0], parser._option_string_actions  # noqa: SLF001 - as above
+        longer = [flag for flag in flags if flag.startswith(name)]
+        hint = did_you_mean(name, longer or flags, "the flags are")
+        parser.error(f"unknown arguments: {' '.join(unknown)}; {hint}")
     words = {name: value for name, value in vars(namespace).items() if value is not None}
     grid, values = dict(axes), {}
     for name in (*axes, *settings):
