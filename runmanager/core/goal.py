@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from runmanager.core.outcome import LARGEST, EpochRecord
-from runmanager.core.values import COLUMNS
+from runmanager.core.values import COLUMNS, closest
 from runmanager.errors import InvalidArgumentError
 
 _LARGER = frozenset((
@@ -20,7 +20,7 @@ _SMALLER = frozenset((
     "rmse", "wer",
 ))  # fmt: skip
 KEPT = "kept "
-"""The prefix of a column's name: the column has the goal's value at the epoch whose weights are kept."""
+"""The prefix of the column with the goal's value at the epoch whose weights are kept."""
 
 EVALUATED = ("validation", "val", "valid", "dev", "eval", "evaluation", "test", "holdout")
 """The words that name the data of an evaluation, in the order in which they decide."""
@@ -64,7 +64,9 @@ def parse_goal(value: object, argument: str = "goal") -> Goal:
     direction, metric = (part.strip() for part in (text if ":" in text else f"best:{text}").split(":", 1))
     if direction not in ("max", "min", "best") or not metric:
         rule = f"{argument} must be 'max:<metric>', 'min:<metric>', or a metric as 'test_accuracy'"
-        raise InvalidArgumentError(f"{rule}, got {value!r}")
+        close = closest(direction[:3], ("max", "min"))  # of "maximum" and "minimize"
+        step = f"; write '{close}:{metric}'" if close and metric else ""
+        raise InvalidArgumentError(f"{rule}, got {value!r}{step}")
     is_larger = is_larger_better(metric) if direction == "best" else direction == "max"
     if is_larger is None:
         rule = f"whether {metric!r} should be large or small is not known"

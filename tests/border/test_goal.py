@@ -79,8 +79,8 @@ def test_a_loop_of_ones_own_writes_its_goal_with_the_experiment():
                 for _ in manager.epochs(1):
                     manager.track(policy_loss=1 - lr, kl=lr)
 
-    with pytest.raises(GridError, match="write goal='max:kl' or goal='min:kl'"):
-        loop("kl")
+    with pytest.raises(GridError, match="got 'maximum:kl'; write 'max:kl'"):
+        loop("maximum:kl")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for goal in ("min:kl", None, "min:kl"):
