@@ -73,7 +73,7 @@ def check_values(pairs: Iterable[tuple[Any, Any]]) -> list[str]:
     problems: dict[str, None] = {}
     for name, value in pairs:
         refused: list[str] = []
-        _canonical(value, refused)
+        _canonical(value, refused, axis=name)
         problems |= dict.fromkeys(f"{name!r}: {problem}" for problem in refused)
         if name == "device" and not refused and not _DEVICE.fullmatch(str(value)):
             problems[_unknown_device(value)] = None
@@ -121,7 +121,9 @@ def key_of(value: Any) -> str:
     return json.dumps(_canonical(value, []))
 
 
-def _canonical(value: Any, refused: list[str], num_levels: int = _MOST_NESTED) -> Any:  # noqa: C901, PLR0911, PLR0912
+def _canonical(  # noqa: C901, PLR0911, PLR0912
+    value: Any, refused: list[str], num_levels: int = _MOST_NESTED, axis: str = ""
+) -> Any:
     """Return a value as JSON that is the same for equal values, and append why it cannot be stored."""
     value = plain(value)
     if isinstance(value, enum.Enum):
@@ -148,15 +150,18 @@ def _canonical(value: Any, refused: list[str], num_levels: int = _MOST_NESTED) -
         rule = f"a value that is nested more than {_MOST_NESTED} deep cannot be read again"
         refused.append(f"{rule}: make it flatter, or give its name")
         return None
-    inner = partial(_canonical, refused=refused, num_levels=num_levels - 1)
+    inner = partial(_canonical, refused=refused, num_levels=num_levels - 1, axis=axis)
     if isinstance(value, (list, tuple)):
         return [*map(inner, value)]
     if isinstance(value, Mapping):
         return {"mapping": sorted((json.dumps(inner(k)), json.dumps(inner(v))) for k, v in value.items())}
     if dataclasses.is_dataclass(value):
         return {name: {field.name: inner(getattr(value, field.name)) for field in dataclasses.fields(value)}}
-    rule = f"a value of the class {type(value).__name__} has no identity in another process"
-    refused.append(f"{rule}: give it a name and look it up, as in networks[run.name]")
+    what, step = f"a value of the class {type(value).__name__}", ""
+    if is_named(value):
+        what, step = "a lambda", "define it with def, or "
+    rule = f"{what} has no name by which the next start knows it"
+    refused.append(f"{rule}: {step}give a name and look it up in train, as in networks[run.{axis}]")
     return {name: repr(value)}  # a cell of a table
 
 

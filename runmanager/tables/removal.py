@@ -28,7 +28,7 @@ _ANY = r"[\s\S]*"
 _JUNCTION = 0xA0000003  # IO_REPARSE_TAG_MOUNT_POINT, which `stat` has on Windows alone
 
 Contents = tuple[list[Path], list[Path]]
-"""The files of runmanager, which a removal removes, and other files and links, which it keeps."""
+"""The files of runmanager, which a removal removes, and others, which it keeps."""
 
 
 def look(run: Path) -> Contents:

@@ -467,11 +467,11 @@ def test_run_grid_refuses_a_grid_before_anything_is_written(tmp_path, params):
 
 @pytest.mark.parametrize("as_runs", [False, True])
 def test_values_that_mean_nothing_in_another_process_are_refused_all_at_once(tmp_path, as_runs):
-    axes = {"network": [lambda: 1, lambda: 2], "data": [object()], "lr": [0.1]}
+    axes = {"network": [lambda: 1, lambda: 2], "data": [{"x": object()}], "lr": [0.1]}
 
     problems = problems_of(lambda: start(RunBuilder.get_runs(axes) if as_runs else axes, root=tmp_path))
 
-    assert ["'network'" in problems[0], "'data'" in problems[1]] == [True, True]
+    assert ["'network': a lambda" in problems[0], "[run.data]" in problems[1]] == [True, True]
     assert list(tmp_path.iterdir()) == []
 
 
