@@ -28,7 +28,7 @@ class Selection:
     """The rows and columns that the user selected, for text and for JSON.
 
     Options:
-        where (COMPARISON): Only these rows, as lr<0.1. Repeat it for several comparisons.
+        where (COMPARISON): Only these rows, as --where "lr<0.1". Repeat it for several comparisons.
         columns (A,B): Only these columns, in this order.
         limit (N): Number of rows. Default: 40 in a terminal.
         everything: Show every column and row.

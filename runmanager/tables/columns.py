@@ -223,9 +223,10 @@ def check_table(table: object, *, needs_axes: bool = False) -> None:
         raise InvalidArgumentError(f"expected a table of runs, as load_runs('runs') gives, got {table!r:.60}")
     params = table.attrs.get(HYPERPARAMETERS)
     if params is None and ((needs_axes and not table.empty) or set(table) >= _OF_RUNS):
-        rule = "this table does not name its hyperparameters, as after a merge or a concat in pandas"
-        step = "name them, as load_table(runs, hyperparameters=['lr', 'seed'])"
-        raise InvalidArgumentError(f"{rule}: {step}")
+        raise InvalidArgumentError(
+            "this table does not name its hyperparameters, as after a merge or a concat in pandas: "
+            "name them, as load_table(runs, hyperparameters=['lr', 'seed'])"
+        )
     inside = [name for name in table.index.names if name in (params or ()) and name not in table]
     if inside:
         raise InvalidArgumentError(f"hyperparameter {inside[0]!r} is in the index: give runs.reset_index()")

@@ -179,8 +179,10 @@ def _of_another_tool(table: pd.DataFrame) -> pd.DataFrame:
         if words and all(words):
             return copy.rename(columns={name: "status"}).assign(status=category(words))
         if words and name == "status":
-            rule = f"the column 'status' has {copy[name][words.index('')]!r}, which is no status of a run"
-            raise InvalidArgumentError(f"{rule}: write 'completed' or 'failed', or rename the column")
+            raise InvalidArgumentError(
+                f"the column 'status' has {copy[name][words.index('')]!r}, which is no status of a run: "
+                "write 'completed' or 'failed', or rename the column"
+            )
     return copy
 
 
@@ -193,8 +195,9 @@ def _loaded(path: str | os.PathLike[str]) -> pd.DataFrame:
         if described is not None:
             msgspec.convert(described, _Described)
     except DAMAGED as error:
-        problem = f"{os.fspath(path)!r} holds no table that export() or the tutorial wrote: {error}"
-        raise InvalidArgumentError(problem) from error
+        raise InvalidArgumentError(
+            f"{os.fspath(path)!r} holds no table that export() or the tutorial wrote: {error}"
+        ) from error
     if described is not None:
         table = from_columns(columns, ())
         table.attrs |= described

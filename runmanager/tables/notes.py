@@ -12,8 +12,10 @@ def check_note(note: object) -> str:
         raise InvalidArgumentError(f"a note must be text, got {note!r:.60}")
     lines = "\n".join(line.expandtabs(4).rstrip() for line in note.strip().splitlines())
     if len(lines) > LONGEST_NOTE:
-        rule = f"a note has at most {LONGEST_NOTE} characters, this one has {len(lines):,}"
-        raise InvalidArgumentError(f"{rule}: put it into a file, and name that")
+        raise InvalidArgumentError(
+            f"a note has at most {LONGEST_NOTE} characters, this one has {len(lines):,}: "
+            "put it into a file, and name that"
+        )
     return lines
 
 

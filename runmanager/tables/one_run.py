@@ -141,10 +141,10 @@ def path_of(run: Any) -> Path:
         return Path(folder)
     numbers = get("runs", None)
     if isinstance(numbers, tuple):  # the row is from `best`, and its setting has several runs
-        which = f"this setting has several runs, {listed(numbers)}"
-        raise InvalidArgumentError(f"{which}: load one of them, as load_run({numbers[0]!r})")
-    rule = "a run is a path as 'runs/circle/8', or a row of load_runs()"
-    raise InvalidArgumentError(f"{rule}, got {run!r:.200}")
+        raise InvalidArgumentError(
+            f"this setting has several runs, {listed(numbers)}: load one of them, as load_run({numbers[0]!r})"
+        )
+    raise InvalidArgumentError(f"a run is a path as 'runs/circle/8', or a row of load_runs(), got {run!r:.200}")
 
 
 def find_run(path: Path, damaged: list[str] | None = None) -> tuple[Path, RunFolder]:

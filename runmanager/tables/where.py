@@ -14,29 +14,35 @@ from runmanager.errors import InvalidArgumentError
 if TYPE_CHECKING:
     import pandas as pd
 
-_COMPARISON = re.compile(r"\s*([^<>=!]+?)\s*(<=|>=|!=|==|[=<>])\s*([^<>=]+?)\s*")
+_COMPARISON = re.compile(r"(?:([^<>=!]+)(?:([<>!=]=|[=<>])([^<>=]+)?)?)?")  # matches up to an error
 _ORDER = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 
 
 def select(runs: "pd.DataFrame", where: Sequence[str]) -> "pd.DataFrame":
     """Return the rows of a table that meet all comparisons, in their order."""
     for condition in where:
-        match = _COMPARISON.fullmatch(condition)
-        if not match:
-            rule = "write one comparison of a column with a value, as lr<0.1; for several, repeat it"
-            raise InvalidArgumentError(f"where: {rule}; got {condition!r}")
-        name, sign, given = match.groups()
+        match = next(_COMPARISON.finditer(condition))
+        name, sign, given = match.groups("")
+        if not given or match.end() < len(condition):
+            raise _refusal("write a column, one of < <= > >= = !=, and a value", condition, match.end())
+        name = name.strip()
         check_columns([name], runs)
-        given = re.sub(r"""^(["'])(.*)\1$""", r"\2", given)  # as pandas writes a text
-        values = runs[name].tolist()
-        is_text = _number(given) is None and given.lower() not in ("nan", "none")
+        given = re.sub(r"""^(["'])(.*)\1$""", r"\2", given.strip())  # as pandas writes a text
+        values, number = runs[name].tolist(), _number(given)
+        is_text = number is None and given.lower() not in ("nan", "none")
         if is_text and (there := runs[name].dropna().tolist()) and all(map(_is_number, there)):
-            raise InvalidArgumentError(f"where: column {name!r} holds numbers, got {given!r}: write {name}<0.1")
+            raise _refusal(f"column {name!r} holds numbers", condition, match.start(3))
         if name == "status" and given not in {*Status, *values}:
             hint = did_you_mean(given, Status, "the statuses are")
-            raise InvalidArgumentError(f"where: no status is {given!r}; {hint}")
-        runs = runs.iloc[[row for row, value in enumerate(values) if _meets(value, sign, given)]]
+            raise InvalidArgumentError(f"--where: no status is {given!r}; {hint}")
+        runs = runs.iloc[[row for row, value in enumerate(values) if _meets(value, sign, given, number)]]
     return runs
+
+
+def _refusal(rule: str, condition: str, position: int) -> InvalidArgumentError:
+    """Return an error that marks the position in a condition from which it is wrong."""
+    example = 'For example: --where "lr<0.1"; repeat it for several comparisons.'
+    return InvalidArgumentError(f"--where: {rule}:\n  {condition}\n  {' ' * position}^\n{example}")
 
 
 def check_columns(names: Iterable[str], columns: "Collection[Any] | pd.DataFrame") -> None:
@@ -56,8 +62,8 @@ def names_in(given: str) -> list[str]:
     return [name for part in parts if (name := re.sub(r"[\"']", "", part).strip())]
 
 
-def _meets(value: Any, sign: str, given: str) -> bool:
-    number, is_number = _number(given), _is_number(value)
+def _meets(value: Any, sign: str, given: str, number: float | None) -> bool:
+    is_number = _is_number(value)
     if sign in _ORDER:
         if number is None:
             return isinstance(value, str) and bool(_ORDER[sign](value, given))
