@@ -59,10 +59,7 @@ def conclude(
     page: Path | None,
     times: tuple[Any, ...] = (),
 ) -> Conclusion:
-    """Draw the conclusion from the runs of a grid, and all of the experiment.
-
-    `page` is the page that was written; `times` are the arguments of `time_spent`, if a run was executed.
-    """
+    """Draw the conclusion from the runs of a grid and all of the experiment; `times` are for `time_spent`."""
     left = runs["status"].isin([Status.INTERRUPTED, *([] if is_over else [Status.PENDING])])
     number, problems = int(left.sum()) + more, _failed(runs, folder)
     if number:

@@ -1,7 +1,4 @@
-"""The effects of hyperparameters on a result: what each of them explains, and what it changes alone.
-
-The functions take the table of `load_runs`, or rows of it. Only completed runs count, as in `best`.
-"""
+"""The effects of hyperparameters on a result of completed runs: what each explains, and changes alone."""
 
 import math
 from collections.abc import Iterable, Sequence

@@ -226,10 +226,7 @@ class Outcome:
     pruned_by: str = ""
 
     def next_step(self, error_log: Path) -> str:
-        """Return one line on the epochs that remain, and on the next step; "" if there is nothing to do.
-
-        Args:
-            error_log: The file with the traceback, named in the sentence.
+        """Return one line on the epochs that remain, and on the next step, "" if there is none.
 
         Example:
             >>> Outcome(Status.DIVERGED, epochs=2).next_step(Path("error.log"))

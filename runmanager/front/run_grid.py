@@ -236,11 +236,7 @@ DEFAULTS: dict[str, Any] = run_grid.__kwdefaults__ or {}
 def open_grid(  # noqa: PLR0915 - one sequence
     params: Any, train: Train, options: GridOptions, closing: ExitStack
 ) -> tuple[Loop, "GridProgress | None", list[str]]:
-    """Check all arguments, and read the experiment; nothing is written.
-
-    Returns:
-        The loop; the display, None if nobody sees or logs it; sentences to print before the first run.
-    """
+    """Check all arguments and read the experiment: the loop, a display (None if unseen), and first lines."""
     began = time.monotonic()
     open_closed_streams()
     check_beginning()  # validate before data are loaded
@@ -386,10 +382,7 @@ class Tables:
 
 
 def outcome_of(loop: Loop, exit_code: int, **facts: Any) -> GridOutcome:
-    """Return the outcome of a grid; `facts` are arguments of `conclude`, none for no conclusion.
-
-    Without a display, a line says that no run is completed.
-    """
+    """Return the outcome of a grid; `facts` are arguments of `conclude`, none for no conclusion."""
     experiment = loop.task.experiment
     asked_for = loop.without_left_out(loop.search) if loop.search else [*loop.runs.values()]
     states = [loop.states[planned.folder.id] for planned in asked_for]
