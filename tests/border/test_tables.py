@@ -446,7 +446,7 @@ def test_rows_are_chosen_by_what_their_columns_hold_and_columns_by_their_names(o
 
 
 def test_a_mistake_in_a_condition_is_explained(odd):
-    further = [("status=faild", "did you mean 'failed'"), ("gain=big", "holds numbers")]
+    further = [("status=faild", "did you mean 'failed'"), ("gain=big", '--where "lr<0.1"')]
     for where, problem in [*CASES["refused"], *further]:
         answer = command("list", odd, f"--where={where}")
         assert (where, answer.code, problem in answer.words) == (where, 2, True)
