@@ -14,14 +14,7 @@ _LITTLE = 0.01  # the smallest fraction of waiting that is named; parts of the w
 def time_spent(
     total: float, lanes: int, starting: float, runs: Sequence[tuple[RunResult, RunResult, float]]
 ) -> str:
-    """Say how long a grid took, and how this time was spent, in percent.
-
-    Args:
-        total: The wall-clock time (s).
-        lanes: The number of lanes.
-        starting: The time (s) before the first run began, to start processes and load data and code.
-        runs: The executed runs: each before and after, and the time (s) that it was in a lane.
-    """
+    """Say how the time of a grid (s) was spent; `runs`: each before and after, and its time in a lane (s)."""
     whole = total * lanes
     waiting = between_epochs = 0.0
     spent: dict[str, float] = defaultdict(float)
