@@ -159,9 +159,10 @@ def check_runs(params: Any, train: Any, options: GridOptions, problems: Problems
         ):
             runs = rows
         else:
-            rule = f"a grid is a mapping of axes, or runs from RunBuilder.get_runs(), got {params!r:.60}"
-            step = "write {'lr': [0.1, 0.01]}, or RunBuilder.get_runs(a) + RunBuilder.get_runs(b)"
-            problems.append(f"{rule}: {step} for several mappings")
+            problems.append(
+                f"a grid is a mapping of axes, or runs from RunBuilder.get_runs(), got {params!r:.60}: write "
+                "{'lr': [0.1, 0.01]}, or RunBuilder.get_runs(a) + RunBuilder.get_runs(b) for several mappings"
+            )
         if isinstance(decide, Decide) and not problems:
             runs = repeat_by_repeat(runs, single_axis(repeats), decide, problems)
     _check_call(train, runs, problems)
@@ -189,9 +190,11 @@ def _check_call(train: Any, runs: Iterable[Run], problems: Problems) -> None:
         for run in {run._fields: run for run in runs}.values():
             signature.bind(None, None, **arguments_of(train, run))
     except TypeError as error:
-        rule = "train is called as train(run, manager), with values of axes by name"
-        step = "write def train(run, manager), with a default for each further parameter"
-        problems.append(f"{rule}, got {getattr(train, '__name__', train)!r:.60}: {error}; {step}")
+        name = getattr(train, "__name__", train)
+        problems.append(
+            f"train is called as train(run, manager), with values of axes by name, got {name!r:.60}: {error}; "
+            "write def train(run, manager), with a default for each further parameter"
+        )
     except ValueError:  # a builtin has no signature
         return
 
@@ -231,8 +234,9 @@ def open_experiment(
         try:
             tempfile.TemporaryFile(dir=next(filter(Path.exists, (path, *path.parents)))).close()
         except OSError as error:
-            fact = f"{for_people(path)} cannot be written ({error.strerror})"
-            raise StorageError(f"{fact}: give another root") from error
+            raise StorageError(
+                f"{for_people(path)} cannot be written ({error.strerror}): give another root"
+            ) from error
     experiment = Experiment(path)
     design, notes = experiment.design.updated(of_options)
     return experiment, design, notes

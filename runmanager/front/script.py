@@ -4,7 +4,7 @@ import argparse
 import inspect
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,8 +14,7 @@ from runmanager.core.grid import Grid, RunBuilder, flat, mapping_of, space_of
 from runmanager.core.loop import INTERRUPTED, STORAGE_FAILED
 from runmanager.core.outcome import from_command_line
 from runmanager.core.ranges import IntRange, Range
-from runmanager.core.values import text
-from runmanager.core.wording import did_you_mean
+from runmanager.core.values import closest, text
 from runmanager.errors import InvalidArgumentError, Problems, RunManagerError, StorageError
 from runmanager.executors import EXECUTORS
 from runmanager.front.run_grid import DEFAULTS, run_grid
@@ -94,10 +93,10 @@ def main(
         raise InvalidArgumentError(f"{error}: rename the axis") from error
     namespace, unknown = parser.parse_known_args(arguments)
     if unknown:
-        name, flags = unknown[0].partition("=")[0], parser._option_string_actions  # noqa: SLF001 - as above
-        longer = [flag for flag in flags if flag.startswith(name)]
-        hint = did_you_mean(name, longer or flags, "the flags are")
-        parser.error(f"unknown arguments: {' '.join(unknown)}; {hint}")
+        flags = parser._option_string_actions  # noqa: SLF001 - as above
+        similar = [flag for word in unknown if (flag := _similar(word.partition("=")[0], flags))]
+        hint = f"; did you mean {', '.join(similar)}?" if similar else ""
+        parser.error(f"unknown arguments: {' '.join(unknown)}{hint}")
     words = {name: value for name, value in vars(namespace).items() if value is not None}
     grid, values = dict(axes), {}
     for name in (*axes, *settings):
@@ -186,6 +185,11 @@ def _add_axes(
             nargs=None if is_constant else "+", metavar="X",
             help=f"{descriptions.get(name, '')} (default: {written})".replace("%", "%%").strip(),
         )  # fmt: skip
+
+
+def _similar(name: str, flags: Iterable[str]) -> str:
+    """Return a flag that begins with a name, else the most similar one, "" if none is."""
+    return next((flag for flag in flags if flag.startswith(name)), "") or closest(name, flags)
 
 
 def _settings(

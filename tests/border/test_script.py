@@ -167,13 +167,13 @@ def test_the_root_of_a_script_counts_unless_another_is_given_and_a_file_is_refus
     assert "file" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("words", "flag"), [("--lrr=0.1 --jobs 2", "--lr"), ("--retry", "--retry-failed")])
+@pytest.mark.parametrize(("words", "flag"), [("--lrr=0.1 --zz 2", "--lr"), ("--retry", "--retry-failed")])
 def test_an_unknown_flag_or_the_beginning_of_one_is_refused_with_a_similar_one(tmp_path, capsys, words, flag):
     with pytest.raises(SystemExit) as ended:
         start(tmp_path, words)
 
     assert ended.value.code == 2
-    assert f"{words.split(' --jobs')[0]}; did you mean '{flag}'?" in capsys.readouterr().err
+    assert f"{words}; did you mean {flag}?" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
