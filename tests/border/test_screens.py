@@ -55,6 +55,9 @@ def test_signs_have_colors_the_answer_is_bold_and_the_rule_of_the_title_dim(own_
     assert [screen.style_of(text)[0] for text in ("✗ failed:", "✗ diverged:")] == ["red", "red"]
     assert screen.style_of("failed · 1")[0] == "red"
     assert not screen.style_of("━━━")[1]
+    with terminal(80) as failing:
+        execute(Path("failing"), {"lr": [0.4], "width": [8]}, noisy, display=True)
+    assert ["\x1b[32m━━" in each.getvalue() for each in (failing, screen)] == [False, True]  # the bar
 
 
 @pytest.mark.parametrize(("term", "colors"), [("dumb", False), ("xterm", True)])
