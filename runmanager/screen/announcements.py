@@ -53,18 +53,17 @@ def announce(loop: Loop, first: Plan) -> None:
 
 def changes_of(loop: Loop, plan: Plan) -> Iterator[str]:
     """Return sentences about changed runs, and about changes that are not noticed."""
-    asked, keep = plan.asked, argument("changed='keep'", "--changed keep")
+    keep = argument("changed='keep'", "--changed keep")
     if changed := [run for run in plan.runs if run.cause and run.start.status is not Status.CHANGED]:
         done, step = "executed again", f"{keep} keeps {_them(len(changed))}"
         if loop.task.context.keep_changed:
             done, step = "kept", "unfinished runs resume, marked as mixed"
         yield f"! {counted(len(changed), 'run')} changed and will be {done}: {_causes(changed)}; {step}"
-    if asked:
-        wait, step = "waits" if len(asked) == 1 else "wait", advice(Status.CHANGED, "", them=_them(len(asked)))
+    if asked := plan.asked:
+        step = advice(Status.CHANGED, "", them=_them(len(asked)))
         seconds = duration(sum(planned.before.seconds for planned in asked))
-        yield (
-            f"! {counted(len(asked), 'run')} changed and {wait}, results of {seconds}: {_causes(asked)}; {step}"
-        )
+        who = counted(len(asked), "run")
+        yield f"! {who} changed and will wait, results of {seconds}: {_causes(asked)}; {step}"
         lines = changed_lines(read_source(asked[0].before), loop.source)
         if len(lines) > _MOST_LINES:
             lines[_MOST_LINES:] = ["..."]

@@ -469,7 +469,7 @@ def test_a_run_without_a_result_is_executed_all_the_same(begin):
 
     assert (code, table()) == (1, [["changed", 1, False], ["completed", 2, False]])
     assert "1 run changed and will be executed again" in said
-    assert "1 run changed and waits" in said
+    assert "1 run changed and will wait" in said
 
 
 def test_the_next_choice_waits_for_the_runs_that_it_depends_on(begin):
@@ -491,13 +491,13 @@ def test_a_plan_asks_and_marks_nothing_and_a_source_that_is_lost_or_damaged_deci
     code, said = begin(SCORE, "plan_only=True")
 
     assert code == 0
-    assert "2 runs changed and wait" in said
+    assert "2 runs changed and will wait" in said
     assert table() == [["completed", 1, False]] * 2
     for path in Path("runs/exp").glob("source-*.py.gz"):
         path.write_bytes(b"x")
     code, said = begin(SCORE)
     assert (code, table()) == (1, [["changed", 1, False]] * 2)
-    assert "2 runs changed and wait" in said
+    assert "2 runs changed and will wait" in said
     assert "! Results of 2 runs wait, as the code changed" in said
     assert "No run has completed" not in said
     assert command("show", "runs/exp/1", "--code").out.strip() == ""
