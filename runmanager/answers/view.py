@@ -20,8 +20,7 @@ from runmanager.tables.cells import aligned, cell, durations, join
 from runmanager.tables.columns import hyperparameters_of
 from runmanager.tables.where import check_columns
 
-TIMES = ("run duration", "epoch duration")
-"""The columns of seconds that are displayed as durations."""
+TIMES = ("run duration", "epoch duration")  # the columns of seconds that are displayed as durations
 
 _MOST_IN_NOTEBOOK = 8  # maximum number of columns in a notebook
 _MOST_NAMES = 6  # maximum number of hidden columns that the caption names

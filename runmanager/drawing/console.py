@@ -12,6 +12,7 @@ from rich.live import Live
 from rich.segment import Segment
 from rich.text import Text
 
+from runmanager.core.wording import counted
 from runmanager.drawing.table import ENDLESS, Table, sign_color, signed, wrapped
 
 if TYPE_CHECKING:
@@ -20,11 +21,8 @@ if TYPE_CHECKING:
 _MOST_ROWS = 40  # maximum number of printed rows of a table
 _MOST_LINES = 1000  # maximum number of lines that a notebook shows
 _NOTEBOOK_HEIGHT = 100  # lines below the printed ones
-_INDENT = "    "
-_STYLE = "white-space: pre-wrap; word-break: normal; overflow-wrap: anywhere"
-
-Drawing = Callable[[int, int], list[Text]]
-"""Returns the lines that fit a width and a height."""
+INDENT = "    "
+_STYLE = "font-family: monospace; white-space: pre-wrap; word-break: normal; overflow-wrap: anywhere"
 
 
 def print_fitted(table: Table, console: Console | None = None, *, everything: bool = False) -> list[str]:
@@ -53,13 +51,13 @@ class Screen:
 
     def print(self, lines: Sequence[str]) -> None:
         """Print lines, wrapped between words."""
-        lines = [part for line in lines for part in wrapped(line, self.width, "", _INDENT)]
+        lines = [part for line in lines for part in wrapped(line, self.width, "", INDENT)]
         self._print(Text("\n").join(map(colored, lines)))  # one call, as each call redraws the content below
 
     def conclude(self, panel: Any) -> int | None:
-        """Print the final panel, which rich can render; return the cell of a notebook that shows it."""
+        """Print the final panel, which rich can render; return the notebook cell that shows it, or 0."""
         self._print(panel)
-        return None
+        return 0
 
     def epoch_ended(self, results: "Callable[[], pd.DataFrame]", line: Callable[[int], str]) -> None:
         """Show an epoch: a notebook replaces its table of results, a terminal prints a line."""
@@ -74,8 +72,8 @@ class Screen:
             if names := print_fitted(Table.of(results[-_MOST_ROWS:]), self._console):
                 self._print(f"(not shown: {', '.join(names)})")
 
-    def show_below(self, content: Drawing | None) -> None:
-        """Replace the content below the lines; None removes it."""
+    def show_below(self, content: Callable[[int, int], list[Text]] | None) -> None:
+        """Replace the content below the lines, drawn for a width and a height; None removes it."""
         live = self._live
         with self._unharmed():
             if content is None:
@@ -109,17 +107,17 @@ class NotebookScreen(Screen):
 
     def __init__(self, console: Console) -> None:
         super().__init__(console, is_live=True)
-        self._lines: list[Text] = []
+        self._lines: list[str] = []
         self._handles: dict[str, Any] = {}
 
     def print(self, lines: Sequence[str]) -> None:
         """Print lines above the live content; of very many lines, the last ones stay visible."""
-        self._lines = [*self._lines, *map(Text, lines)][-_MOST_LINES:]
+        self._lines = [*self._lines, *lines][-_MOST_LINES:]
         self._show("above", NotebookLines(self._lines))
 
     def conclude(self, panel: Any) -> int | None:
         """Fold the lines, and display the final panel."""
-        self._show("above", NotebookLines(self._lines, fold="<details><summary>Log</summary>"))
+        self._show("above", NotebookLines(self._lines, is_folded=True))
         self._show("panel", panel)
         return cell_number()
 
@@ -130,11 +128,13 @@ class NotebookScreen(Screen):
     def run_ended(self, results: "pd.DataFrame") -> None:
         """Do nothing, as the table of the last epoch stays visible."""
 
-    def show_below(self, content: Drawing | None) -> None:
+    def show_below(self, content: Callable[[int, int], list[Text]] | None) -> None:
         """Replace the content below the lines; None removes it."""
         if "below" not in self._handles:
             self.print([])  # display the lines before the content
-        self._show("below", NotebookLines(content(self.width, _NOTEBOOK_HEIGHT) if content else []))
+        self._show(
+            "below", NotebookLines([*map(str, content(self.width, _NOTEBOOK_HEIGHT) if content else [])])
+        )
 
     def _show(self, part: str, content: Any) -> None:
         """Display a part of the cell's output, or replace it."""
@@ -150,19 +150,19 @@ class NotebookScreen(Screen):
 class NotebookLines:
     """Lines for a notebook, with their leading signs in color."""
 
-    lines: Sequence[Text]
-    font: str = "monospace"
-    fold: str = ""  # HTML in front
+    lines: Sequence[str]
+    is_folded: bool = False
 
     def __repr__(self) -> str:
-        return "\n".join(line.plain for line in self.lines)
+        return "\n".join(self.lines)
 
     def _repr_html_(self) -> str:
-        content = ""
-        for line in self.lines:
-            sign, rest = line.plain[:1], escape(line.plain[1:])
-            content += signed(sign, sign) + (f"<b>{rest}</b>" if line.style == "bold" else rest) + "\n"
-        return f'{self.fold}<pre style="{_STYLE}; font-family: {self.font}">{content}</pre>' if content else ""
+        lines = "\n".join(signed(line[:1], line[:1]) + escape(line[1:]) for line in self.lines)
+        content, warnings = f'<pre style="{_STYLE}">{lines}</pre>', sum(line[:1] == "!" for line in self.lines)
+        if self.is_folded:
+            more = f", {counted(warnings, 'warning')}" if warnings else ""
+            content = f"<details><summary>{counted(len(self.lines), 'line')}{more}</summary>{content}</details>"
+        return content if lines else ""
 
 
 def colored(line: str, style: str = "") -> Text:

@@ -221,7 +221,7 @@ def run_grid(
         facts = {} if only is not None else {"has_events": bool(tensorboard), "page": page}
         ended = ranks.from_main(lambda: outcome_of(loop, exit_code, **facts))
         if progress and facts:
-            ended.panel = progress.conclude(ended.panel, loop, [outcome for _, outcome in ended.outcomes])
+            progress.conclude(ended.panel, loop, [outcome for _, outcome in ended.outcomes])
     statuses = {outcome.status for _, outcome in ended.outcomes} - ({Status.PENDING} if loop.is_over else set())
     has_failed = any(status.exit_code for status in statuses)
     has_failed |= loop.is_over and statuses == {Status.UNAVAILABLE}

@@ -7,7 +7,6 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 from rich.cells import cell_len
@@ -20,7 +19,7 @@ from runmanager.core.loop import Loop, Plan
 from runmanager.core.outcome import BatchProgress, EpochRecord, Outcome, Status
 from runmanager.core.run import Run
 from runmanager.core.wording import counted, did_you_mean, last_state, printable
-from runmanager.drawing.console import choose_screen, colored
+from runmanager.drawing.console import INDENT, choose_screen, colored
 from runmanager.drawing.table import GAP
 from runmanager.errors import InvalidArgumentError
 from runmanager.screen.announcements import announce, changes_of
@@ -39,7 +38,6 @@ _PROBLEMS = ("✗", "!")  # first characters of lines that are logged as warning
 _MOST_BELOW = 20  # number of runs after which the headings are printed again, as they scroll out of view
 _NUM_OTHER_LINES = 7  # lines of a drawing beside the rows; the line of the cursor stays free
 _SPREAD = 1.75  # factor by which the time left may differ, as the load of a machine does
-_INDENT = "    "
 
 
 class GridProgress(Display):
@@ -170,7 +168,7 @@ class GridProgress(Display):
         self._table.add_metrics(metrics)
         row = running.cells(f"{sign} {self._count}", outcome.epochs, seconds, metrics)
         headings, (line,) = self._table.lines([row], self._screen.width)
-        lines = [f"{line}{GAP}{note}".rstrip(), *(f"{_INDENT}{content}" for content in below if content)]
+        lines = [f"{line}{GAP}{note}".rstrip(), *(f"{INDENT}{content}" for content in below if content)]
         if headings != self._headings or len(self._ended) % _MOST_BELOW == 0:
             self.say("\n".join(headings))
             self._headings = headings
@@ -193,7 +191,7 @@ class GridProgress(Display):
         why = f"{signals.why}. " if signals.why else ""
         self.say(f"{why}Stopping; the same command resumes. Press Ctrl-C again to stop without waiting.")
 
-    def conclude(self, panel: "Panel", loop: Loop, outcomes: Sequence[Outcome]) -> "Panel":
+    def conclude(self, panel: "Panel", loop: Loop, outcomes: Sequence[Outcome]) -> None:
         """Print the results of the search and the pruner, and the panel at the end of a grid."""
         for part in (loop.search, loop.pruner):
             if part and (sentence := part.conclusion(outcomes)):
@@ -201,7 +199,7 @@ class GridProgress(Display):
         for line in str(panel).split("\n"):
             self._log(line)
         self.clear()
-        return replace(panel, cell=self._screen.conclude(panel))
+        panel.cell = self._screen.conclude(panel)
 
     def show_progress(self, line: str) -> None:
         """Show a status line below the others, if the screen can update such a line."""

@@ -14,8 +14,6 @@ from runmanager.drawing.table import Table
 from runmanager.tables.cells import brief, concise, duration, steady
 
 COUNT, RUN, EPOCH, DEVICE, DURATION = "", "run", "epoch", "device", "run duration"
-Row = Mapping[str, str]
-"""The text of a run in each column."""
 
 _SECONDS, _METRIC, _DRAWN = "0.00638 s", "0.0000", "0.0001569"  # texts of usual width
 _LEAST_PROGRESS = 0.01  # fraction of a run after which its speed is used for an estimate
@@ -34,7 +32,7 @@ class RunTable:
         self._metrics: Sequence[str] = ()  # with a column: metrics of the goals, losses and accuracies
         self._widest = dict.fromkeys([COUNT, RUN, EPOCH, DEVICE, *self._axes], "") | {DURATION: _SECONDS}
 
-    def add_run(self, folder: RunFolder) -> Row:
+    def add_run(self, folder: RunFolder) -> Mapping[str, str]:
         """Widen the columns for a run; return the texts that do not change while it is executed."""
         row = {RUN: str(folder.number)}
         for axis, value in folder.params.items():
@@ -58,7 +56,7 @@ class RunTable:
         self._metrics = [name for name in names if name in self._seen and name != DURATION]
         self.widen(dict.fromkeys(self._metrics, _METRIC))
 
-    def lines(self, rows: Sequence[Row], width: int) -> tuple[list[str], list[str]]:
+    def lines(self, rows: Sequence[Mapping[str, str]], width: int) -> tuple[list[str], list[str]]:
         """Return the lines of the headings, and one line per row, with the columns that fit."""
         for row in rows:
             self.widen(row)
@@ -74,7 +72,7 @@ class RunTable:
         first = len(lines) - len(rows)
         return lines[: first - 1], lines[first:]
 
-    def widen(self, row: Row) -> None:
+    def widen(self, row: Mapping[str, str]) -> None:
         """Widen the columns for the texts of a row."""
         for name, content in row.items():
             self._widest[name] = max(self._widest.get(name, ""), content, key=cell_len)
@@ -85,7 +83,7 @@ class Running:
     """The progress of a run that is being executed; all times are on the same clock (s)."""
 
     folder: RunFolder
-    fixed: Row  # the columns that do not change
+    fixed: Mapping[str, str]  # the columns that do not change
     zero: float  # time at which the run duration was 0, which all attempts share
     heard: float = 0.0  # time of the last message
     first: int = 1  # the first epoch of this attempt
@@ -115,11 +113,11 @@ class Running:
         """The estimated duration of all epochs (s); None before there is enough progress."""
         return (self.heard - self.zero) / self.done if self.done > _LEAST_PROGRESS else None
 
-    def row(self, now: float) -> Row:
+    def row(self, now: float) -> Mapping[str, str]:
         """Return the row of the run while it is executed."""
         return self.cells("…", self.step.epoch, duration(int(now - self.zero), 0), self.metrics)
 
-    def cells(self, count: str, epoch: int, seconds: str, metrics: Mapping[str, float]) -> Row:
+    def cells(self, count: str, epoch: int, seconds: str, metrics: Mapping[str, float]) -> Mapping[str, str]:
         """Return the text of all columns."""
         of = f"/{self.step.num_epochs}" if self.step.num_epochs else ""
         texts = {name: steady(value) for name, value in metrics.items()}

@@ -7,8 +7,7 @@ from typing import Any
 
 from runmanager.tables.cells import duration
 
-Cost = tuple[Mapping[str, Any], float]
-"""The hyperparameters of a run, and its duration in seconds."""
+Cost = tuple[Mapping[str, Any], float]  # the hyperparameters of a run, and its duration in seconds
 
 _STEPS = (86400, 3600, 600, 300, 60, 10, 5)  # seconds to which a time is rounded
 _PRECISION = 3  # a time has at least this number of steps

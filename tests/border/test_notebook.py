@@ -105,10 +105,11 @@ def test_a_report_is_a_path_and_a_link(notebook):
 
 
 def test_the_panel_of_a_grid_in_lanes_is_shown_once(notebook):
-    *displayed, same_cell = notebook["panel"]
+    log, *displayed, same_cell = notebook["panel"]
     (next_cell,) = notebook["panel again"]
 
     assert same_cell.data["text/html"] == ""
+    assert "lines</summary>" in log.data["text/html"]
     assert displayed[-1].data["text/html"] == next_cell.data["text/html"]
     assert "val_accuracy 0.2" in html.unescape(next_cell.data["text/html"])
 

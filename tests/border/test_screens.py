@@ -18,6 +18,7 @@ import pytest
 from rich.cells import cell_len
 
 from runmanager import LogUniform, OptunaSearch, RunManager, Uniform, load_run, run_grid
+from tests.border import pages
 from tests.border.experiments import QUIET, Scored, execute
 from tests.border.recording import SMALL, WIDTHS, file_of, noisy, screens
 from tests.border.screens import command, terminal
@@ -89,11 +90,10 @@ def test_a_file_gets_a_row_of_each_run_with_all_columns(tmp_path, capsys):
     out = capsys.readouterr().out
     assert "\x1b" not in out
     begin, *rows = [line for line in out.splitlines() if "epoch  " in line or "/4 " in line]
-    heads = ["run", *grid, "epoch", *(f"metric_{number}_loss" for number in range(9)), "run", "duration"]
-    assert begin.split() == heads
+    metrics = [f"metric_{number}_loss" for number in range(9)]
+    assert begin.split() == ["run", *grid, "epoch", *metrics, "run", "duration"]
     assert rows[0].split()[:5] == ["✓", "1/4", "1", "1", "1"]
-    assert len(rows) == 4
-    assert {len(row) for row in rows} == {len(begin)}
+    assert [len(row) for row in rows] == [len(begin)] * 4
 
 
 def test_a_file_gets_a_line_about_the_grid_each_minute(tmp_path, capsys, monkeypatch):
@@ -122,10 +122,9 @@ def test_characters_that_are_two_columns_wide_move_no_column(tmp_path, capsys, i
 
 
 def test_of_several_goals_the_table_is_the_pareto_front(tmp_path):
-    def scores(run):
-        return {"score": run.lr, "cost": run.lr if run.width == 8 else 2.0}
-
-    lines = text_of(tmp_path, SMALL, scores, goal=["max:score", "min:cost"])
+    cost = {8: 0.1, 9: 2.0}
+    options = {"scores": lambda run: {"score": run.lr, "cost": run.lr * cost[run.width]}}
+    lines = text_of(tmp_path, SMALL, goal=["max:score", "min:cost"], **options)
 
     assert [row[:3] for row in rows_of(lines)] == [["3", "0.2", "8"], ["1", "0.1", "8"]]
     assert "Pareto front" in " ".join(lines)
@@ -184,15 +183,9 @@ def test_ctrl_c_ends_in_a_panel_that_says_what_is_left(tmp_path, after):
 
 
 def test_a_metric_of_unknown_direction_is_asked_for(tmp_path):
-    def scores(run):
-        return {"kl": run.lr, "entropy": run.width}
-
-    first = text_of(tmp_path, SMALL, scores)[1]
-    second = text_of(tmp_path, SMALL, scores, goal="min:kl")[1]
-
-    assert "max:kl" in first
-    assert "min:kl" in first
-    assert "kl 0.1" in second
+    for goal, parts in ((None, ("max:kl", "min:kl")), ("min:kl", ("kl 0.1",))):
+        line = text_of(tmp_path, SMALL, lambda run: {"kl": run.lr, "entropy": run.width}, goal=goal)[1]
+        assert [part for part in parts if part not in line] == []
 
 
 def test_a_goal_that_the_first_run_lacks_is_named_once(tmp_path, capsys):
@@ -205,12 +198,8 @@ def test_a_goal_that_the_first_run_lacks_is_named_once(tmp_path, capsys):
 
 
 def test_runs_without_a_number_are_counted_and_not_ranked(tmp_path):
-    lines = text_of(
-        tmp_path,
-        {"lr": [1, 2, 3]},
-        lambda run: {"reward": math.nan if run.lr > 2 else run.lr},
-        goal="max:reward",
-    )
+    grid = {"lr": [1, 2, 3]}
+    lines = text_of(tmp_path, grid, lambda run: {"reward": [0, 1, 2, math.nan][run.lr]}, goal="max:reward")
 
     assert [row[1] for row in rows_of(lines)] == ["2", "1"]
     assert "2 of 3 runs are ranked" in " ".join(lines)
@@ -255,7 +244,9 @@ def test_values_from_outside_cannot_steer_a_terminal(tmp_path):
 def test_a_notebook_draws_the_panel_with_bars_and_calls_of_python(tmp_path):
     outcome = execute(tmp_path, {"lr": [0.1, 0.2, 0.4], "width": [8]}, noisy)
 
-    page = html.unescape(outcome._repr_html_())
+    page, seen = html.unescape(outcome._repr_html_()), pages.text_of(pages.parse(outcome._repr_html_()))
+    assert re.search(r"e · 2 completed · 1 failed.*next write_report\(.*\) a page: which is best", seen)
+    assert (page.count("<code>"), page.count("━")) == (4, 0)
     assert "runmanager show" not in page
     assert "retry_failed=True" in page
     assert "linear-gradient" in page
@@ -395,14 +386,10 @@ def test_in_a_narrow_terminal_metrics_are_left_out_and_the_goal_stays(tmp_path):
 @pytest.mark.parametrize("term", ["dumb", "xterm"])
 def test_a_broken_terminal_harms_no_run(tmp_path, term):
     with terminal(80, TERM=term) as screen:
-        screen.write = broken  # type: ignore[method-assign]
+        screen.write = mock.Mock(side_effect=OSError("the terminal is gone"))  # type: ignore[method-assign]
         outcome = execute(tmp_path, SMALL, small, display=True)
 
     assert outcome.runs["status"].tolist() == ["completed"] * 4
-
-
-def broken(_):
-    raise OSError("the terminal is gone")
 
 
 def test_the_row_of_a_failed_run_has_its_committed_epochs_as_the_tables_have(tmp_path):
