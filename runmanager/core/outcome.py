@@ -226,7 +226,13 @@ class Outcome:
     pruned_by: str = ""
 
     def next_step(self, error_log: Path) -> str:
-        """Return one line on the epochs that remain, and on the next step, "" if there is none.
+        """Return a sentence on the epochs that remain, and on the next step.
+
+        Args:
+            error_log: The file with the traceback, named in the sentence.
+
+        Returns:
+            One line, "" if there is nothing to do.
 
         Example:
             >>> Outcome(Status.DIVERGED, epochs=2).next_step(Path("error.log"))

@@ -70,10 +70,13 @@ class Decide:
         return Rule(self.axis, self.margin, self.error)
 
     def search(self, repeats: str) -> Search:
-        """Create a search with this rule, to be used once, for one launch of a grid.
+        """Create a search with this rule, for one launch of a grid.
 
         Args:
             repeats: The repeat axis of the grid.
+
+        Returns:
+            The search, to be used once.
 
         Example:
             >>> Decide().search("seed").introduction()
