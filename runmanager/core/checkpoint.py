@@ -138,8 +138,8 @@ class ResumeState:
     def check_names(self, saved: Saved) -> None:
         """Refuse a checkpoint that has the states of other parts."""
         if saved["states"].keys() != self.parts.keys():
-            names = f"has {', '.join(self.parts)}: give it the same names"
-            raise _unfit(saved, f"holds {', '.join(saved['states'])}, but epochs(checkpoint=...) {names}")
+            names = f"{', '.join(saved['states'])}, but epochs(checkpoint=...) has {', '.join(self.parts)}"
+            raise _unfit(saved, f"holds {names}: give it the same names")
 
     def load(self, saved: Saved) -> None:
         """Restore the states of the parts, and the random states of this rank if it was there."""

@@ -195,8 +195,10 @@ class OpenEvaluation:
 def _number(column: str, value: Any) -> float:
     with suppress(InvalidArgumentError):
         return float(single(column, value))
-    step = "give its values names, as torchmetrics.ClasswiseWrapper(metric) does, or let it compute the mean"
-    raise InvalidArgumentError(f"{column} is a {type(value).__name__}, not a number: {step}")
+    raise InvalidArgumentError(
+        f"{column} is a {type(value).__name__}, not a number: give its values names, as "
+        "torchmetrics.ClasswiseWrapper(metric) does, or let it compute the mean"
+    )
 
 
 def pair_of(batch: Any, call: str) -> tuple[Any, Any]:
@@ -206,9 +208,9 @@ def pair_of(batch: Any, call: str) -> tuple[Any, Any]:
     try:
         inputs, labels = pair
     except (TypeError, ValueError):
-        rule = f"{call} takes batches of (inputs, labels), got a {type(batch).__name__}"
         raise InvalidArgumentError(
-            f"{rule}: write step=lambda network, batch: (loss, outputs, targets)"
+            f"{call} takes batches of (inputs, labels), got a {type(batch).__name__}: write "
+            "step=lambda network, batch: (loss, outputs, targets)"
         ) from None
     return inputs, labels
 

@@ -405,18 +405,18 @@ def check_experiment(root: str | os.PathLike[str], name: str | None, *, is_unnam
     ):
         better = re.sub(r"[^A-Za-z0-9._-]+", "_", str(name)).strip("._-")[:59] or "experiment"
         better = f"exp_{better}" if _TAKEN.fullmatch(better) else better
-        rule = (
-            "an experiment's name is a folder: up to 64 letters, digits, '.', '_' and '-', and not one of a run"
+        problems.append(
+            "an experiment's name is a folder: up to 64 letters, digits, '.', '_' and '-', and not one of a "
+            f"run, got {name!r}: write {better!r}"
         )
-        problems.append(f"{rule}, got {name!r}: write {better!r}")
     with suppress(OSError, ValueError):  # if a folder cannot be read, a later write reports the reason
         file = next((parent for parent in (path, *path.parents) if parent.is_file()), None)
         if file:
             problems.append(f"root must be a folder, such as 'runs'; {str(files.for_people(file))!r} is a file")
         for other in os.listdir(path):  # noqa: PTH208 - no Path each
             if isinstance(value, str) and other != value and other.casefold() == value.casefold():
-                fact = f"experiments {name!r} and {other!r} in {files.for_people(path)} differ in case alone"
-                problems.append(f"{fact}: write one of the two")
+                both = f"experiments {name!r} and {other!r} in {files.for_people(path)}"
+                problems.append(f"{both} differ in case alone: write one of the two")
     if problems:
         raise InvalidArgumentError(problems)
 
@@ -427,9 +427,9 @@ def check_beginning() -> None:
     while frame is not None:
         # where processes are not forked, as on Windows and macOS, each begins with the script under this name
         if frame.f_globals.get("__name__") == "__mp_main__" and frame.f_code.co_name == "<module>":
-            step = 'put what starts runs under `if __name__ == "__main__":`'
             raise LifecycleError(
-                f"a new process, as of a loader with num_workers, executes this script again: {step}"
+                "a new process, as of a loader with num_workers, executes this script again: put what starts "
+                'runs under `if __name__ == "__main__":`'
             )
         frame = frame.f_back
 

@@ -23,8 +23,10 @@ _TWO_DEVICES = re.compile(
 _LOADER_WORKER = re.compile(r"Caught \w+ in DataLoader worker process (\d+)\.\n")
 _LOADER_STOPPED = re.compile(r"DataLoader worker \(pid \d+\) is killed by signal: Terminated")
 _WRITTEN = re.compile(r'^ *File "(?P<file>.+)", line (?P<line>\d+)(?:, in (?P<name>.+))?$', re.MULTILINE)
+_ASKED = re.compile(
+    r"to allocate ((\d{10,}) bytes|[\d.]+ \w+)(?:.* capacity of (\S+ \w+) of which (\S+ \w+) is free)?"
+)
 _EVALUATE = "evaluate("
-_MOST_CHARACTERS = 2_000  # of a message; some have megabytes
 
 
 def failure_of(
@@ -54,16 +56,19 @@ def failure_of(
     parts += filter(None, [location_of(cause) or location_of(error)])
     where = f" in {', '.join(parts)}" if parts else ""
     if short:
-        is_gpu = torch_devices.is_out_of_memory(cause)
-        return Status.OUT_OF_MEMORY, f"out of {f'GPU memory on {device}' if is_gpu else 'main memory'}{where}"
+        memory = f"GPU memory on {device}" if torch_devices.is_out_of_memory(cause) else "main memory"
+        if asked := _ASKED.search(str(cause)):
+            size, num_bytes, total, free = asked.groups()
+            size = f"{int(num_bytes) / 2**30:.2f} GiB" if num_bytes else size
+            memory += f" (asked for {size}{f', {free} of {total} free' if free else ''})"
+        return Status.OUT_OF_MEMORY, f"out of {memory}{where}"
     if is_stopped:
         return Status.KILLED, f"a process of its loader was ended (SIGTERM){where}"
     if broken:
         return Status.FAILED, f"GPU error on {device} ({reason.strip().removesuffix('.')}){where}"
-    message = str(error).rstrip().rpartition("\n")[2].strip() if worker else _message(error)
-    if len(message) > _MOST_CHARACTERS:
-        message = f"{message[:_MOST_CHARACTERS]}…"  # error.log has all of it
-    return Status.FAILED, message + (f" ({where.strip()})" if where else "")
+    message = str(error).strip().rpartition("\n")[2] if worker else _message(error)
+    # some messages have megabytes; error.log has all of it
+    return Status.FAILED, f"{message:.2000}" + (f" ({where.strip()})" if where else "")
 
 
 def location_of(error: BaseException) -> str:
@@ -103,7 +108,7 @@ def _chain(error: BaseException) -> list[BaseException]:
     chain: list[BaseException] = []
     links: list[BaseException | None] = [error]
     for link in links:
-        if link is not None and not any(link is other for other in chain):
+        if link is not None and link not in chain:
             chain.append(link)
             links.append(link.__cause__ or (None if link.__suppress_context__ else link.__context__))
             links += link.exceptions if isinstance(link, BaseExceptionGroup) else ()

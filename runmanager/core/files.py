@@ -210,8 +210,8 @@ def explained(path: Path) -> Iterator[None]:
             existing = next(folder for folder in path.absolute().parents if folder.exists())
             usage = shutil.disk_usage(existing)
             cause = f"{cause}: {usage.free / 1e9:.1f} of {usage.total / 1e9:.1f} GB free"
-        advice = "fix this, then start the same command again; committed epochs are kept"
-        raise StorageError(error.errno, f"cannot write ({cause}); {advice}", str(path)) from error
+        what = f"cannot write ({cause}); fix this, then start the same command again; committed epochs are kept"
+        raise StorageError(error.errno, what, str(path)) from error
 
 
 @contextmanager

@@ -138,8 +138,9 @@ def check_x_axis(x_axis: object, hyperparameters: Iterable[str] = ()) -> str:
     reserved = {*COLUMNS, *hyperparameters} - {EPOCH}
     if isinstance(x_axis, str) and x_axis.isidentifier() and x_axis not in reserved:
         return x_axis
-    rule = "x_axis must be 'epoch', 'steps', 'samples' or a metric that is tracked, as 'env_steps'"
-    raise InvalidArgumentError(f"{rule}, got {x_axis!r:.60}")
+    raise InvalidArgumentError(
+        f"x_axis must be 'epoch', 'steps', 'samples' or a tracked metric, as 'env_steps', got {x_axis!r:.60}"
+    )
 
 
 def x_column(x_axis: str | None) -> str:

@@ -43,8 +43,7 @@ DAMAGED = (
     ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError, msgspec.MsgspecError
 )  # fmt: skip
 """The exceptions raised by a line that is not a record."""
-_TAKEN = COLUMNS - {*LEADING}
-"""Names that a metric cannot have: columns of the tables."""
+_TAKEN = COLUMNS - {*LEADING}  # names that a metric cannot have: columns of the tables
 _ENDS = {s for s in Status if not (s.is_in_progress or s in (Status.PENDING, Status.CHANGED))}
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]

@@ -43,19 +43,16 @@ if TYPE_CHECKING:
     from runmanager.core.grid_context import GridContext
     from runmanager.core.open_run import OpenRun
 
+# network -> the run that trained it in this process; for all managers, as `run_grid` has one manager per run
 _TRAINED: "weakref.WeakKeyDictionary[nn.Module, int]" = weakref.WeakKeyDictionary()
-"""Network -> the run that trained it in this process.
-
-All managers share this mapping, as `run_grid` has one manager per run.
-"""
 
 
 class LeaveTrain(BaseException):
     """Leaves a `train` whose loop cannot be stopped; the loop may catch Exception."""
 
 
+# exceptions that interrupt a run but are not its fault, so that the run can be resumed
 _NOT_OF_THE_RUN = (KeyboardInterrupt, GeneratorExit, bdb.BdbQuit, LeaveTrain)
-"""Exceptions that interrupt a run but are not its fault, so that the run can be resumed."""
 
 LEFT_OPEN = "the program ended without end_run()"
 """The cause for a run that was never ended."""

@@ -82,11 +82,8 @@ class Status(StrEnum):
             self.sign = "✗" if self.is_fault else "!"
 
 
-_are_there: bool | None = False
-"""Whether `main` reads the command line of the program that is advised; None if this is not known.
-
-The value is global, as advice is written in many functions and threads.
-"""
+# whether `main` reads the command line of the program that is advised; None if this is not known
+_are_there: bool | None = False  # global, as advice is written in many functions and threads
 
 
 @contextmanager

@@ -34,8 +34,8 @@ BROKEN = torch.AcceleratorError("CUDA error: device-side assert triggered\nSearc
 CIRCLE, OTHER = ValueError("a"), ValueError("b")
 CIRCLE.__cause__, OTHER.__cause__ = OTHER, CIRCLE
 RAISED = [  # what torch raised -> status, cause
-    (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 7.49 GiB. GPU 0 has a total capacity of 15.47 GiB."), "out of memory", GPU),
-    (RuntimeError("CUDA out of memory. Tried to allocate 264.00 MiB (GPU 0; 2.00 GiB total capacity)"), "out of memory", GPU),
+    (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 7.49 GiB. GPU 0 has a total capacity of 15.47 GiB of which 6.71 GiB is free."), "out of memory", f"{GPU} (asked for 7.49 GiB, 6.71 GiB of 15.47 GiB free)"),
+    (RuntimeError("CUDA out of memory. Tried to allocate 264.00 MiB (GPU 0; 2.00 GiB total capacity)"), "out of memory", f"{GPU} (asked for 264.00 MiB)"),
     (torch.AcceleratorError("CUDA error: out of memory"), "out of memory", GPU),
     (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), "out of memory", GPU),
     (RuntimeError("cuFFT error: CUFFT_ALLOC_FAILED"), "out of memory", GPU),
@@ -43,11 +43,11 @@ RAISED = [  # what torch raised -> status, cause
     (RuntimeError("Triton Error [CUDA]: out of memory"), "out of memory", GPU),
     (RuntimeError("NCCL error in: NCCLUtils.cpp:77\nLast error:\nCuda failure 2 'out of memory'"), "out of memory", GPU),
     (RuntimeError("NVML_SUCCESS == r INTERNAL ASSERT FAILED at CUDACachingAllocator.cpp"), "out of memory", GPU),
-    (RuntimeError("MPS backend out of memory (max allowed: 27.20 GiB). Tried to allocate 292.50 MiB on private pool."), "out of memory", GPU),
-    (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 132426121216 bytes."), "out of memory", MAIN),
-    (MemoryError("Unable to allocate 7.28 PiB for an array"), "out of memory", MAIN),
-    (lambda: torch.empty(10**15), "out of memory", MAIN),
-    (lambda: np.empty(10**15), "out of memory", MAIN),
+    (RuntimeError("MPS backend out of memory (max allowed: 27.20 GiB). Tried to allocate 292.50 MiB on private pool."), "out of memory", f"{GPU} (asked for 292.50 MiB)"),
+    (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 132426121216 bytes."), "out of memory", f"{MAIN} (asked for 123.33 GiB)"),
+    (MemoryError("Unable to allocate 7.28 PiB for an array"), "out of memory", f"{MAIN} (asked for 7.28 PiB)"),
+    (lambda: torch.empty(10**15), "out of memory", f"{MAIN} (asked for 3725290.30 GiB)"),
+    (lambda: np.empty(10**15), "out of memory", f"{MAIN} (asked for 7.11 PiB)"),
     (BROKEN, "failed", of_device("device-side assert triggered")),
     (RuntimeError("CUDA error: uncorrectable ECC error encountered\n"), "failed", of_device("uncorrectable ECC error encountered")),
     (RuntimeError("cuda runtime error (59) : device-side assert triggered at Copy.cu:100"), "failed", of_device("device-side assert triggered")),
