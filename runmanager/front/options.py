@@ -183,6 +183,7 @@ def check_runs(params: Any, train: Any, options: GridOptions, problems: Problems
 
 def _check_call(train: Any, runs: Iterable[Run], problems: Problems) -> None:
     """Append an error if a training function cannot be called with these runs."""
+    signature: Any = ""
     try:
         signature = inspect.signature(train)
         if [*signature.parameters][:1] == ["manager"]:
@@ -190,10 +191,10 @@ def _check_call(train: Any, runs: Iterable[Run], problems: Problems) -> None:
         for run in {run._fields: run for run in runs}.values():
             signature.bind(None, None, **arguments_of(train, run))
     except TypeError as error:
-        name = getattr(train, "__name__", train)
         problems.append(
-            f"train is called as train(run, manager), with values of axes by name, got {name!r:.60}: {error}; "
-            "write def train(run, manager), with a default for each further parameter"
+            "train is called as train(run, manager), with values of axes by name, got "
+            f"{getattr(train, '__name__', train)}{signature}: {error}; write def train(run, manager), with a "
+            "default for each further parameter"
         )
     except ValueError:  # a builtin has no signature
         return

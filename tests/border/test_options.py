@@ -118,7 +118,7 @@ def takes_values_by_position(run, manager, lr, /):
 
 @pytest.mark.parametrize(
     ("train", "why"),
-    [(needs_width, "'width'"), (takes_only_the_run, "too many positional"), (takes_values_by_position, "'lr'")],
+    [(needs_width, "'width'"), (takes_only_the_run, r"run\(run\): too"), (takes_values_by_position, "'lr'")],
 )
 def test_a_function_that_cannot_be_called_is_refused_before_anything_starts(tmp_path, train, why):
     with pytest.raises(GridError, match=f"train is called as.*{why}"):
