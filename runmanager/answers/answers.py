@@ -246,8 +246,10 @@ def _question(runs: pd.DataFrame, ranking: Ranking | None) -> str:
     names = [name for name in metrics_of(runs) if name not in LEADING[2:] and not runs[name].isna().all()]
     if not names:
         return "No run has a number to rank by: write manager.track_loss(loss, labels) or track(f1=0.5)"
-    goals = f'give goal="max:{names[0]}" or goal="min:{names[0]}", or of another metric'
-    return printable(f"Which run is best? No metric is the default: {goals}; nothing is executed again")
+    return printable(
+        f'Which run is best? No metric is the default: give goal="max:{names[0]}" or goal="min:{names[0]}", or '
+        "of another metric; nothing is executed again"
+    )
 
 
 def _matters(runs: pd.DataFrame, ranking: Ranking) -> Matters:

@@ -27,8 +27,7 @@ from runmanager.errors import InvalidArgumentError
 from runmanager.tables.cells import cell, label, labels
 from runmanager.tables.columns import beside, check_table
 
-SETTING = "setting"
-"""The column with what a setting changes in the base."""
+SETTING = "setting"  # the column with what a setting changes in the base
 
 _FOR_SPEED = ("device", "num_workers", "persistent_workers", "pin_memory", "prefetch_factor")
 
@@ -93,8 +92,8 @@ def compare(
     """
     if base is not None and axis is not None:
         raise InvalidArgumentError("axis= and base= are two questions: give one of them")
-    if base is None and axis is None:
-        axis = "device"
+    if base is None:
+        axis = axis or "device"
     check_table(runs, needs_axes=True)
     check_comparable(runs, [*(base or ()), *filter(None, [axis])])
     if goal is None:
@@ -205,6 +204,7 @@ def _position_of(base: Mapping[str, Any], runs: pd.DataFrame, ranking: Ranking) 
         fits &= [key_of(each) == key_of(value) for each in firsts[name]]
     if fits.sum() != 1:
         rule = f"base= has to have the values of one setting, {label(dict(base))!r} are those of {fits.sum()}"
-        more = f"give a value of {', '.join(axes)}; repeats= names what only repeats a setting"
-        raise InvalidArgumentError(f"{rule}: {more}")
+        raise InvalidArgumentError(
+            f"{rule}: give a value of {', '.join(axes)}; repeats= names what only repeats a setting"
+        )
     return int(fits.argmax())

@@ -60,19 +60,25 @@ def conclude(
     times: tuple[Any, ...] = (),
 ) -> Conclusion:
     """Draw the conclusion from the runs of a grid and all of the experiment; `times` are for `time_spent`."""
-    left = runs["status"].isin([Status.INTERRUPTED, *([] if is_over else [Status.PENDING])])
-    number, problems = int(left.sum()) + more, _failed(runs, folder)
+    counts, problems = counts_of(runs["status"]), _failed(runs, folder)
+    left = [Status.INTERRUPTED, *([] if is_over else [Status.PENDING])]
+    number = sum(counts.get(status, 0) for status in left) + more
     if number:
         positions = runs.get(INSIDE, [""] * len(runs))
         rows = zip(runs["status"], runs["run"], runs["epochs"], runs["folder"], positions, strict=True)
         resumes = [
             f"run {run} resumes {position or f'after epoch {epoch}'}"
+            if position or (Path(path) / CHECKPOINT).exists()
+            else f"run {run} starts over, without a checkpoint"
             for status, run, epoch, path, position in rows
-            if status == Status.INTERRUPTED and (position or (Path(path) / CHECKPOINT).exists())
+            if status == Status.INTERRUPTED
         ]
         then = f": {listed(resumes)}" if resumes else ""
         again = ([f"{what} again{then}"] for what in ("start the same command", "execute this cell"))
-        problems.insert(0, Sentence("!", left_to_execute(number, len(runs) + more), *again))
+        text = left_to_execute(number, len(runs) + more)
+        if done := counts.get(Status.COMPLETED):
+            text += f"; {counted(done, 'completed run')} {'is' if done == 1 else 'are'} kept"
+        problems.insert(0, Sentence("!", text, *again))
     if num_changed:
         text = f"The tables keep the earlier results of {counted(num_changed, 'run')} until the first new epoch"
         step = "if the change is undone, completed runs are not executed again"
@@ -91,7 +97,7 @@ def conclude(
         steps.append((cli_command("tensorboard", folder), f"open_tensorboard({_text(folder)})", "all curves"))
     steps.append((cli_command("list", folder), f"show(load_runs({_text(folder)}))", "all runs"))
     return Conclusion(
-        printable(str(folder)), " ".join(notes_of(runs)), list(counts_of(runs["status"]).items()),
+        printable(str(folder)), " ".join(notes_of(runs)), list(counts.items()),
         _best(answers, len(runs)), *_table(answers), problems, facts, steps[:2],
     )  # fmt: skip
 

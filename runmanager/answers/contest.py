@@ -212,8 +212,9 @@ def rule_of(runs: pd.DataFrame, metric: str, repeats: Collection[str]) -> Rule:
 
 def told_apart(runs: pd.DataFrame, axis: str, experiments: Numbers) -> list[str]:
     """Return the hyperparameters that have a single value in each experiment."""
-    names = axes_of(runs, [axis]) if axis == "experiment" else []
-    return [name for name in names if num_values(runs[name], experiments).max() == 1]
+    if axis != "experiment":
+        return []
+    return [name for name in axes_of(runs, [axis]) if num_values(runs[name], experiments).max() == 1]
 
 
 def means_of(scores: Numbers) -> list[float]:

@@ -149,5 +149,4 @@ def _pooled(parts: Iterable[tuple[int, float]]) -> tuple[float, int]:
     """Return the variance within parts, given by number and standard deviation, and its degrees of freedom."""
     several = [(number - 1, std) for number, std in parts if number > 1]
     freedom = sum(number for number, _ in several)
-    total = math.fsum(number * std * std for number, std in several)
-    return total / freedom if freedom else math.nan, freedom
+    return math.fsum(number * std * std for number, std in several) / (freedom or math.nan), freedom

@@ -204,8 +204,7 @@ def closed(evidence: Numbers, leader: int) -> Numbers:
 @functools.cache
 def fewest(least: float) -> int:
     """Return the minimum number of repeats whose evidence can reach `least`."""
-    reached = log_evidence(np.ones(64)) >= math.log(least)
-    return int(reached.argmax()) + 1
+    return int((log_evidence(np.ones(64)) >= math.log(least)).argmax()) + 1
 
 
 def needed(values: Numbers, least: float) -> float:

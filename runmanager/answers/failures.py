@@ -66,8 +66,8 @@ def failed_settings(ended: Sequence[tuple[Run, Outcome]], repeats: Sequence[str]
 
 def _common(errors: Sequence[str]) -> str:
     """Merge errors that differ only in numbers or quoted text into one message."""
-    variants = [dict.fromkeys(values) for values in zip(*map(VARIABLE.findall, errors), strict=True)]
-    texts = iter(" or ".join(each) if len(each) <= _MOST_ALTERNATIVES else "…" for each in variants)
+    variants = map(dict.fromkeys, zip(*map(VARIABLE.findall, errors), strict=True))
+    texts = (" or ".join(each) if len(each) <= _MOST_ALTERNATIVES else "…" for each in variants)
     return VARIABLE.sub(lambda _: next(texts), errors[0])
 
 

@@ -22,12 +22,9 @@ if TYPE_CHECKING:
 ENOUGH = 50
 """The number of settings from which PED-ANOVA is reliable."""
 
-BEST = 0.25
-"""The share of the settings that PED-ANOVA compares with all settings.
-
-Of 40 random searches of four axes, the two axes that matter came first in 60 % with the best quarter of 30
-settings, in 35 % with the best tenth (the default of Optuna), in 38 % with the best half.
-"""
+BEST = 0.25  # the share of the settings that PED-ANOVA compares with all settings
+# Of 40 random searches of four axes, the two axes that matter came first in 60 % with the best quarter of 30
+# settings, in 35 % with the best tenth (the default of Optuna), in 38 % with the best half.
 
 _MOST_NAMED = 4  # maximum number of named hyperparameters after the first one
 

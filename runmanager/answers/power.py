@@ -7,10 +7,8 @@ import numpy as np
 
 from runmanager.answers.evidence import fewest, log_evidence
 
-PROMISED = 0.8
-"""The fraction of cases in which a named difference is decided."""
-ENOUGH = 3
-"""The minimum number of repeats whose spread counts as known."""
+PROMISED = 0.8  # the fraction of cases in which a named difference is decided
+ENOUGH = 3  # the minimum number of repeats whose spread counts as known
 
 _NUMBERS = 400_000  # maximum number of simulated differences
 _CASES = (200, 4000)  # minimum and maximum number of simulated cases

@@ -7,14 +7,11 @@ from collections.abc import Iterable, Sequence
 from runmanager.core.outcome import Status
 from runmanager.core.wording import counted
 
+# parts in which equal errors of several runs may differ; a line of a file, such as x.py:7, is not such a part
 VARIABLE = re.compile(
     r"(?<!\w)0x[0-9a-fA-F]+|(?<!\w)\d+(?:x\d+)+(?!\w)|(?<![\w.:])[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?(?!\w)|(?<!\w)-?(?:nan|inf)\b"
     r"|'[^']*'|\"[^\"]*\""
 )
-"""Parts in which equal errors of several runs may differ.
-
-A line of a file, such as x.py:7, is not such a part.
-"""
 
 
 def counts_of(statuses: Iterable[str]) -> dict[str, int]:
