@@ -9,6 +9,7 @@ import os
 import random
 import socket
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-from runmanager import RunBuilder, RunManager, run_grid
+from runmanager import RunBuilder, RunManager, load_runs, run_grid
 
 INPUTS = torch.randn(48, 4, generator=torch.Generator().manual_seed(0))
 SAMPLES = TensorDataset(INPUTS, (INPUTS.sum(dim=1) > 0).long())
@@ -66,6 +67,8 @@ def train(run: Any, manager: RunManager, case: str = "plain") -> None:
             chance = torch.rand((), generator=draws) + torch.rand(()) + random.random()  # noqa: S311
             manager.track(chance=chance if case in WITH_CHANCE else 0.0)
         manager.artifact(f"of rank {rank}\n", "notes.txt")
+        if (case, rank) == ("plain", 0):
+            os.ftruncate = lambda *_: time.sleep(0.2)  # before a line: the other ranks wait for it
 
 
 def misfortune(case: str, where: tuple[int, int, int]) -> None:
@@ -86,7 +89,8 @@ def execute(case: str, folder: Path) -> None:
         manager = RunManager("exp", folder, display=True, tensorboard=case == "plain")
         for run in manager.remaining(RUNS):
             train(run, manager, case)
-        known = {"left": list(manager.remaining(RUNS)), "results": manager.results.to_dict(orient="records")}
+        known = {"statuses": load_runs(folder)["status"].tolist()}
+        known |= {"left": list(manager.remaining(RUNS)), "results": manager.results.to_dict(orient="records")}
         known |= {"rows": manager.run_data, "outcome": str(manager.outcome)}
         manager.save(folder / "saved")
     known["written"] = sorted(set(written))

@@ -241,6 +241,14 @@ def test_what_cannot_be_sent_to_workers_is_refused_before_it_starts_and_named(tm
     assert list(tmp_path.iterdir()) == []
 
 
+def test_only_in_their_own_process_do_ranks_execute_a_grid(monkeypatch, tmp_path):
+    for name, value in {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_ADDR": "box"}.items():
+        monkeypatch.setenv(name, value)
+
+    with pytest.raises(GridError, match="write executor='inline'"):
+        run_grid({"lr": [1]}, print, experiment="exp", root=tmp_path)
+
+
 SERVICE = """
 import os, sys
 from runmanager import RunBuilder, RunManager, run_grid

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from runmanager import GridError, load_results, load_runs, load_steps, run_grid
+from runmanager import load_results, load_runs, load_steps
+from tests.border.events import values_of
 from tests.border.reading import lines
 
+pytestmark = pytest.mark.slow
 RANKS = Path(__file__).parents[1] / "ranks.py"
 CASES = {  # folder -> the cases executed in it, one after the other, each by so many ranks
     "plain": [(2, "plain")],
@@ -67,7 +69,6 @@ def rows(folder):
     return table.to_dict(orient="records")
 
 
-@pytest.mark.slow
 def test_there_is_one_row_per_epoch_with_the_values_of_a_single_process(folder):
     found, expected = rows(folder / "plain"), rows(folder / "alone")
 
@@ -79,9 +80,10 @@ def test_there_is_one_row_per_epoch_with_the_values_of_a_single_process(folder):
         assert own["test_loss"] == pytest.approx(other["test_loss"], abs=1e-6)
     journals = [next((folder / name / "exp").glob("001*/attempt-1.jsonl")) for name in ("plain", "alone")]
     assert [lines(path)[0].get("ranks") for path in journals] == [2, None]
+    drawn = [[str(each) for _, each in values_of(path.parent) if "confusion" in each.tag] for path in journals]
+    assert drawn[0] == drawn[1] != []
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("case", ["plain", "chance", "killed", "nan", "grid"])
 def test_only_the_first_rank_writes_and_every_rank_knows_what_it_knows(folder, case):
     first, second = (known(folder / case, rank) for rank in (0, 1))
@@ -91,7 +93,6 @@ def test_only_the_first_rank_writes_and_every_rank_knows_what_it_knows(folder, c
     assert case == "grid" or json.dumps(first["rows"]) == json.dumps(first["results"])
 
 
-@pytest.mark.slow
 def test_a_run_that_was_killed_goes_on_as_if_it_had_not_been(folder):
     (run,) = (folder / "killed" / "exp").glob("001*")
 
@@ -100,7 +101,6 @@ def test_a_run_that_was_killed_goes_on_as_if_it_had_not_been(folder):
     assert rows(folder / "killed") == rows(folder / "chance")
 
 
-@pytest.mark.slow
 def test_steps_and_artifacts_are_those_of_the_first_rank(folder):
     steps = {case: load_steps(folder / case) for case in ("plain", "chance", "killed")}
 
@@ -110,31 +110,21 @@ def test_steps_and_artifacts_are_those_of_the_first_rank(folder):
     assert [path.read_text() for path in (folder / "killed").rglob("artifacts/*")] == ["of rank 0\n"]
 
 
-@pytest.mark.slow
-def test_ranks_leave_a_run_that_diverged_on_one_of_them_together(folder):
-    (row,) = load_runs(folder / "nan" / "exp").to_dict(orient="records")
+def test_ranks_leave_a_run_that_diverged_or_failed_on_one_of_them_together(folder):
+    diverged, failed = (load_runs(folder / case).loc[0] for case in ("nan", "failed"))
 
-    assert (row["status"], row["epochs"]) == ("diverged", 2)
-    assert row["error"].startswith("loss became nan in epoch 2, step 3; before it was 0.")
+    assert (diverged["status"], diverged["epochs"]) == ("diverged", 2)
+    assert diverged["error"].startswith("loss became nan in epoch 2, step 3; before it was 0.")
     assert math.isnan(rows(folder / "nan")[-1]["loss"])
+    assert (failed["status"], failed["epochs"]) == ("failed", 1)
+    assert "epoch 2, step " in failed["error"]
 
 
-@pytest.mark.slow
-def test_a_rank_that_fails_ends_the_run_of_all(folder):
-    (row,) = load_runs(folder / "failed" / "exp").to_dict(orient="records")
-
-    assert (row["status"], row["epochs"]) == ("failed", 1)
-    assert "epoch 2, step " in row["error"]
-
-
-@pytest.mark.slow
 def test_the_run_of_a_grid_is_executed_by_all_ranks(folder):
-    assert known(folder / "grid", 0)["statuses"] == known(folder / "grid", 1)["statuses"] == ["completed"]
-    assert known(folder / "grid", 0)["results"] == known(folder / "grid", 1)["results"]
+    assert known(folder / "grid", 0)["statuses"] == ["completed"]
     assert rows(folder / "grid") == rows(folder / "plain")
 
 
-@pytest.mark.slow
 def test_torchrun_starts_the_ranks(folder, tmp_path):
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
 
@@ -142,11 +132,3 @@ def test_torchrun_starts_the_ranks(folder, tmp_path):
 
     assert ended.returncode == 0, ended.stderr
     assert rows(tmp_path) == rows(folder / "plain")
-
-
-def test_only_in_their_own_process_do_ranks_execute_a_grid(monkeypatch, tmp_path):
-    for name, value in {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_ADDR": "box"}.items():
-        monkeypatch.setenv(name, value)
-
-    with pytest.raises(GridError, match="write executor='inline'"):
-        run_grid({"lr": [1]}, print, experiment="exp", root=tmp_path)
