@@ -290,3 +290,13 @@ def test_a_listener_that_is_too_slow_misses_epochs_but_no_end(tmp_path):
 
     assert Busy.events == ["epoch"] * (len(Busy.events) - 1) + ["end"]
     assert 0 < len(Busy.events) <= 1_001
+
+
+@pytest.mark.slow
+def test_the_ends_that_a_listener_has_not_heard_in_time_are_counted(tmp_path, caplog):
+    is_over = threading.Event()
+
+    start(tmp_path, "inline", Reacting(partial(is_over.wait, 60), "parent"))
+
+    is_over.set()
+    assert "Reacting: did not finish in 20 s: 3 ends of runs are lost" in caplog.text
