@@ -147,12 +147,15 @@ def test_scripts_get_types_as_json(root):
 def test_what_is_damaged_is_named_the_rest_is_listed_and_the_exit_code_is_1(root, tmp_path):
     shutil.copytree(root / "sweep", tmp_path / "sweep")
     flip(journals(next((tmp_path / "sweep").glob("001-*")))[0], 0.2)
+    copied = next((tmp_path / "sweep").glob("002-*"))
+    shutil.copytree(copied, copied.with_name("009"))
 
     answer = command("list", tmp_path / "sweep", "--json")
 
     assert answer.code == 1
     assert len(json.loads(answer.out)) == 6
     assert "attempt-1.jsonl" in answer.err
+    assert f"009 (a copy of {copied.name})" in answer.words
 
 
 @pytest.mark.parametrize("words", [["list"], ["best"], ["compare", "lr"], ["show"], ["report"], ["rm"]])
@@ -257,7 +260,7 @@ def test_decide_names_all_mistakes_at_once(root):
     assert "'lear'" in answer.err
 
 
-def test_diff_lists_what_differs_between_experiments(root):
+def test_diff_lists_what_differs_between_experiments_or_runs_and_says_when_nothing_does(root):
     rows = json.loads(command("diff", root / "seeds/a", root / "seeds/b", "--json").out)
     by_name = {(row["what"], row["name"]): row for row in rows}
 
@@ -265,8 +268,6 @@ def test_diff_lists_what_differs_between_experiments(root):
     assert ("code", "train_again") in by_name
     assert ("parameter", "lr") not in by_name  # the same in both
 
-
-def test_diff_lists_what_differs_between_runs_and_says_when_nothing_does(root):
     a = root / "seeds/a"
     rows = json.loads(command("diff", a / "5", a / "1", "--json").out)
 
@@ -275,6 +276,7 @@ def test_diff_lists_what_differs_between_runs_and_says_when_nothing_does(root):
     metric = next(row for row in rows if (row["what"], row["name"]) == ("metric", "kl"))
     assert metric["difference"] == pytest.approx(-0.1)
     assert "nothing differs" in command("diff", a, a).words
+    assert "seeds: a, b" in command("diff", a, root / "seeds").err
 
 
 def test_the_devices_of_this_machine_are_listed():
@@ -286,12 +288,6 @@ def test_the_devices_of_this_machine_are_listed():
 
 
 # The command line itself
-
-
-def test_the_version_is_that_of_the_package():
-    answer = command("--version")
-
-    assert (answer.code, answer.out.split()) == (0, ["runmanager", runmanager.__version__])
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -307,10 +303,11 @@ def test_every_command_has_help_with_examples_and_exit_codes(name):
     assert [line for line in options if not re.search(r"[a-z] +[a-z]", line)] == []  # each has a help
 
 
-def test_help_lists_the_commands_and_the_completion():
-    words = command("--help").out.split()
+def test_help_lists_the_commands_and_the_completion_and_the_version_is_that_of_the_package():
+    words, version = command("--help").out.split(), command("--version")
 
     assert {*COMMANDS, "devices", "--version", "--install-completion"} <= set(words)
+    assert (version.code, version.out.split()) == (0, ["runmanager", runmanager.__version__])
 
 
 @pytest.mark.parametrize(

@@ -163,12 +163,13 @@ RAMP = torch.linspace(0, 1, 60)
         ({"a b": 1}, "'a b' is not an identifier"), ({"score": "good"}, "score .* got 'good'"),
         ({"score": torch.zeros(2)}, r"score must be a single value.*\(2,\)"),
         ({"score": 9 * RAMP.reshape(6, 10)}, r"score must be a single value.*\(6, 10\)"),
+        *(({"every": x}, "every must be a whole number, 1 or more") for x in (0, -1, 2.0, True, "2", None)),
     ],
 )  # fmt: skip
 def test_what_cannot_be_logged_is_refused_at_the_first_call(manager, values, named):
     for _ in begin(manager):
         with pytest.raises(InvalidArgumentError, match=named):
-            manager.log(values)
+            manager.log(**{"score": 1, **values})
 
 
 def test_a_scheduled_hyperparameter_has_a_curve_beside_its_column(manager, tmp_path):
@@ -178,13 +179,6 @@ def test_a_scheduled_hyperparameter_has_a_curve_beside_its_column(manager, tmp_p
     steps = load_steps(tmp_path)
     assert steps["lr"].unique().tolist() == [0.1]
     assert steps["lr_logged"].tolist() == [0.5 * number for number in steps["step_logged"]]
-
-
-@pytest.mark.parametrize("every", [0, -1, 2.0, True, "2", None])
-def test_every_is_a_count(manager, every):
-    for _ in begin(manager):
-        with pytest.raises(InvalidArgumentError, match="every must be a whole number, 1 or more"):
-            manager.log(score=1, every=every)
 
 
 def test_whoever_looks_into_a_long_epoch_sees_blocks(manager, tmp_path):
