@@ -312,6 +312,7 @@ def test_the_page_compare_and_decide_give_one_answer_where_a_value_failed(tmp_pa
     assert (decision.better, decision.worse) == (0.01, 0.1)
     assert "0.1 vs 0.01" in compare(runs, "lr").sentence
     assert (-mean, number) == (pytest.approx(decision.difference, rel=1e-3), 5)
+    assert verdict(runs[runs["width"] < 2], "lr").repeats == 2
     assert (
         "All else equal, lr=0.01 leads lr=0.1, but 5 comparisons do not decide it; lr=0.1 is 0.02 behind"
         in words

@@ -177,6 +177,7 @@ def test_axis_margin_and_error_are_those_of_the_verdict_afterwards_and_of_an_exp
     assert verdict(runs, margin=1e-9).outcome == "undecided"
     assert verdict(runs, goal="min:epoch duration").outcome != "equal"  # the margin is one of the score
     assert "5 %" in verdict(runs, error=0.05).assumptions
+    assert verdict(runs.drop(columns="optimizer")).better == {"width": 2}  # the axis is one of the table
 
 
 @pytest.mark.parametrize(

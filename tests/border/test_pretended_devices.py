@@ -4,6 +4,7 @@ import contextlib
 import gc
 import itertools
 import json
+import math
 import os
 import subprocess
 import sys
@@ -355,7 +356,7 @@ def short_of_memory(run, manager):
                 optimizer.zero_grad()
                 loss.backward()
                 optimizer.step()
-                manager.track_loss(loss, labels)
+                manager.track_loss(loss * math.nan if run.where == "loss" else loss, labels)
             manager.evaluate(loader, loss=checked_loss)
 
 
@@ -367,16 +368,16 @@ WHERE = {
 
 @pytest.mark.usefixtures("here")
 def test_a_run_without_memory_says_where_and_those_after_it_begin_well(tmp_path):
-    names = [*WHERE, ""]
+    names = [*WHERE, "", "loss"]
 
     grid = {("number", "where"): list(enumerate(names)), "device": ["cuda:0"]}
     outcome = run_grid(grid, short_of_memory, experiment="exp", root=tmp_path, **QUIET)
 
     rows = outcome.runs[["status", "error"]].to_numpy().tolist()
-    for where, (status, error) in zip(WHERE.values(), rows[:-1], strict=True):
+    for where, (status, error) in zip(WHERE.values(), rows[:-2], strict=True):
         assert (status, error.partition(" (asked for ")[0]) == ("out of memory", "out of GPU memory on cuda:0")
         assert f" free) in {where}" in error
-    assert rows[-1] == ["completed", ""]
+    assert rows[-2:] == [["completed", ""], ["diverged", "loss became nan in epoch 1, step 1"]]
 
 
 def train_large(root, size, more):

@@ -602,4 +602,5 @@ def test_the_notes_of_several_experiments_are_named(tmp_path):
     runs = load_runs(tmp_path)
 
     assert [f"note of {name}: of {name}" in show(runs).caption for name in "abc"] == [True, True, False]
+    assert "note of b: of b" in show(runs.query("experiment != 'c'")).caption
     assert "note" not in show(runs.query("experiment == 'c'")).caption
