@@ -116,7 +116,7 @@ class NotebookScreen(Screen):
         self._show("above", NotebookLines(self._lines))
 
     def conclude(self, panel: Any) -> int | None:
-        """Fold the lines, and display the final panel."""
+        """Fold the lines, with the warnings above them, and display the final panel."""
         self._show("above", NotebookLines(self._lines, is_folded=True))
         self._show("panel", panel)
         return cell_number()
@@ -158,10 +158,11 @@ class NotebookLines:
 
     def _repr_html_(self) -> str:
         lines = "\n".join(signed(line[:1], line[:1]) + escape(line[1:]) for line in self.lines)
-        content, warnings = f'<pre style="{_STYLE}">{lines}</pre>', sum(line[:1] == "!" for line in self.lines)
+        content = f'<pre style="{_STYLE}">{lines}</pre>'
         if self.is_folded:
-            more = f", {counted(warnings, 'warning')}" if warnings else ""
-            content = f"<details><summary>{counted(len(self.lines), 'line')}{more}</summary>{content}</details>"
+            title = f"log of the grid, {counted(len(self.lines), 'line')}"
+            warnings = NotebookLines([line for line in self.lines if line[:1] == "!"])
+            content = f"{warnings._repr_html_()}<details><summary>{title}</summary>{content}</details>"
         return content if lines else ""
 
 
