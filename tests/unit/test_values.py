@@ -4,6 +4,7 @@ import enum
 import functools
 import json
 import math
+import re
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
@@ -116,7 +117,7 @@ def test_a_value_with_a_lasting_name_is_accepted(value):
     ],
 )  # fmt: skip
 def test_any_other_value_is_refused_with_what_to_write(value):
-    assert "give a name" in check_values([("n", value)])[0]
+    assert re.search("give (a|its) name", check_values([("n", value)])[0])
 
 
 @given(VALUES)
