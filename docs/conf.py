@@ -25,7 +25,10 @@ NAVIGATION = {
         "Start </docs/quickstart>", "Guides </docs/training-function>", "Reference </docs/public-api>",
         "Project </docs/architecture>",
     ],
-    "docs/quickstart": ["/docs/from-the-tutorial", "/docs/cpu-or-gpu", "/docs/your-script", "/docs/compared"],
+    "docs/quickstart": [
+        "/docs/from-the-tutorial", "/docs/cpu-or-gpu", "/docs/unchanged", "/docs/your-script",
+        "/docs/compared",
+    ],
     "docs/training-function": [
         "/docs/fit", "/docs/trainers", "/docs/grids", "/docs/devices-and-outcomes", "/docs/clusters",
         "/docs/resuming", "/docs/debugging", "/docs/choosing", "/docs/verdict", "/docs/report",

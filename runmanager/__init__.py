@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from runmanager.executors.inline import InlineExecutor as InlineExecutor
     from runmanager.executors.lanes import LanesExecutor as LanesExecutor
     from runmanager.executors.ray import RayExecutor as RayExecutor
+    from runmanager.front.command import Command as Command
     from runmanager.front.expand import expand as expand
     from runmanager.front.fit import fit as fit
     from runmanager.front.grid_outcome import GridOutcome as GridOutcome
@@ -92,6 +93,7 @@ _HOMES = {
     "trainers.wandb": ("export_wandb",),
     "front.grid_outcome": ("GridOutcome",),
     "front.run_grid": ("run_grid",),
+    "front.command": ("Command",),
     "front.script": ("main",),
     "core.contracts": ("Executor", "Listener"),
     "core.outcome": ("EpochRecord", "Outcome", "Status"),

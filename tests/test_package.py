@@ -26,6 +26,8 @@ DISTRIBUTIONS = {
 }
 """Module -> what it is installed as, where the names differ; of `google` only protobuf is imported."""
 OF_OTHERS = {
+    "_caught": "beside the modules that a program imports in place of wandb and trackio",
+    "trackio": "imported by a program that sends to it",
     "IPython": "looked at only where a notebook has imported it",
     "pytorch_lightning": "the other package of Lightning, used only where the program has imported it",
     "tensorboard_data_server": "tensorboard's own, and used only where it is there",

@@ -11,6 +11,8 @@ ALLOWED = {
     "tensorboard/event_file.py",  # a view, which may be lost
     "executors/output.py",  # what a run prints, which a full disk may cut
     "checks/resumes.py",  # traces in a temporary folder
+    "front/command.py",
+    "front/caught/_caught.py",  # what a program prints and calls, of which rows are made
     "front/artifacts.py",  # copies beside a run, each under its name when it is whole
     "datasets.py",  # unpacked copies, made anew from the verified files
 }

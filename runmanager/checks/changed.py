@@ -439,7 +439,9 @@ def scope_of(part: Any) -> Source | None:
     key = (file, id(values.get("__spec__") or values), *cells)
     if key not in _SOURCES:
         linecache.checkcache(file)
-        nodes = [node for text in cells or ["".join(linecache.getlines(file, values))] for node in _body(text)]
+        nodes = [
+            node for text in cells or ["".join(linecache.getlines(file, values))] for node in body_of(text)
+        ]
         # the last definition in a notebook counts
         body = {getattr(node, "name", node): node for node in nodes}.values() if cells else nodes
         _SOURCES[key] = Source(values, body)
@@ -582,7 +584,7 @@ def _cells(part: Any) -> dict[str, Any]:
     return cells
 
 
-def _body(text: str) -> list[ast.stmt]:
+def body_of(text: str) -> list[ast.stmt]:
     """Return the statements of a file or a cell, without docstrings and annotations of functions."""
     try:
         tree = ast.parse(text)

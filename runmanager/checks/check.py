@@ -54,8 +54,10 @@ class CheckTask:
         return tempfile.TemporaryDirectory(prefix="runmanager-check-", dir=parent, ignore_cleanup_errors=True)
 
 
-def try_settings(loop: Loop, task: CheckTask) -> tuple[list[tuple[Run, Outcome]], Sequence[str], list[str]]:
-    """Check each due setting of a grid with its executor; return outcomes, repeat axes and sentences."""
+def try_settings(
+    loop: Loop, task: CheckTask, most: int | None
+) -> tuple[list[tuple[Run, Outcome]], Sequence[str], list[str]]:
+    """Check the due settings of a grid, or the first ones; return outcomes, repeat axes and sentences."""
     began = time.monotonic()
     path, display, executor = loop.task.experiment.path, loop.display, loop.executor
     check_free(path)
@@ -65,7 +67,7 @@ def try_settings(loop: Loop, task: CheckTask) -> tuple[list[tuple[Run, Outcome]]
     runs = [planned.run for planned in plan.due]
     runs += [run for run in likely if id_of(run) not in absent]
     repeats = loop.design.repeating(plan.varying)
-    settings = settings_of(runs, repeats)
+    settings = settings_of(runs, repeats)[:most]
     if not settings:
         return [], repeats, []
     words = f"{path.name}: checking {counted(len(settings), 'setting')}"

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from runmanager import __version__
-from runmanager.cli import comparing, exporting, inspecting, listing, maintaining, removing
+from runmanager.cli import comparing, exporting, inspecting, listing, maintaining, removing, running
 from runmanager.cli.common import Commands, write_out
 from runmanager.cli.declare import Answer, declare
 from runmanager.errors import InvalidArgumentError
@@ -103,6 +103,7 @@ COMMANDS: dict[str, dict[str, Callable[..., Answer | None]]] = {
         "devices": maintaining.devices_command,
     },
 }
+app.command("run", cls=running.Words, rich_help_panel="Experiments", help=running.HELP)(running.run_command)
 for panel, commands in COMMANDS.items():
     for name, function in commands.items():
         declare(app, name, function, panel)

@@ -133,11 +133,14 @@ class OpenEpoch:
         self._is_cold = self._is_cold or state["cold"]
         self.sums.load(state["sums"], self._device)
 
-    def stop_clock(self) -> None:
-        """Stop the clock, unless it has stopped: later time is not part of the epoch's duration."""
+    def stop_clock(self, at: float | None = None) -> None:
+        """Stop the clock, unless it has stopped: later time is not part of the epoch's duration.
+
+        `at` is the time (perf_counter, s) at which the epoch ended elsewhere.
+        """
         if self._end is None:
             torch_devices.wait_for(self._device)
-            self._end = perf_counter()
+            self._end = perf_counter() if at is None else at
             outside = sum(self._times.get(name, 0.0) for name in _OUTSIDE)
             self._seconds = self._end - self.start - outside
 

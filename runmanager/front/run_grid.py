@@ -33,6 +33,7 @@ from runmanager.executors import serialize
 from runmanager.executors.hidden import name_hidden_module
 from runmanager.executors.output import kept_output
 from runmanager.executors.signals import Stop
+from runmanager.front.command import Command, with_program
 from runmanager.front.grid_outcome import GridOutcome
 from runmanager.front.options import GridOptions, check_runs, open_experiment
 from runmanager.search.decide import Decide
@@ -284,6 +285,8 @@ def open_grid(  # noqa: PLR0915 - one sequence
     with stop.at_once():
         data = options.data() if callable(options.data) else options.data
         now = fingerprint(train, data, [*runs, *(search.to_try() if search else ())])
+        if isinstance(train, Command):
+            now = with_program(now, train)
     source = now["source"]["text"]
     now = {**now, "source": {"hash": short_hash(source)}}
     pruner = pruner_of(options.prune, design.goal) if options.prune and not numbers else None
@@ -323,7 +326,8 @@ def check_settings(loop: Loop, *, is_of_resuming: bool) -> list[str]:
     from runmanager.checks.resumes import ResumeTask
 
     task = ResumeTask(loop.task) if is_of_resuming else CheckTask(loop.task)
-    ended, repeats, lines = try_settings(loop, task)
+    most = 1 if isinstance(loop.task.train, Command) else None  # as it is shortened by the user's words alone
+    ended, repeats, lines = try_settings(loop, task, most)
     if any(outcome.status.is_lost for _, outcome in ended):
         from runmanager.answers.failures import failed_settings  # imports pandas
 

@@ -88,7 +88,7 @@ def main(
     options = {"experiment": experiment or Path(sys.argv[0]).stem or "experiment", **options}
     try:
         _add_axes(parser, axes, settings, constants, help or {}, problems)
-        _add_options(parser, options)
+        add_options(parser, options)
     except argparse.ArgumentError as error:
         raise InvalidArgumentError(f"{error}: rename the axis") from error
     namespace, unknown = parser.parse_known_args(arguments)
@@ -123,8 +123,10 @@ def main(
     return outcome.exit_code
 
 
-def _add_options(parser: argparse.ArgumentParser, options: Mapping[str, Any]) -> None:
-    """Add the flags of the options of `run_grid`; `options` are the script's."""
+def add_options(
+    parser: argparse.ArgumentParser, options: Mapping[str, Any], *, is_command: bool = False
+) -> None:
+    """Add the flags of the options of `run_grid`; `options` are the script's, or the defaults of a command."""
     group, defaults = parser.add_argument_group("execution"), {**DEFAULTS, **options}
 
     def add(flag: str, about: str, name: str = "", **settings: Any) -> None:
@@ -145,8 +147,11 @@ def _add_options(parser: argparse.ArgumentParser, options: Mapping[str, Any]) ->
     add("--retries", "further attempts of a run that was killed or hung", type=int, metavar="N")
     add("--max-seconds", "seconds after which the grid stops, with exit code 75", type=float, metavar="S")
     add("--on-error", "what the grid does when a run fails", choices=["continue", "stop"])
-    about = "try two steps of each setting; resume: whether it resumes"
-    add("--check", about, nargs="?", const=True, choices=["resume"])
+    if is_command:
+        add("--check", "try one run first, with these words in addition", nargs="?", const="", metavar="WORDS")
+    else:
+        about = "try two steps of each setting; resume: whether it resumes"
+        add("--check", about, nargs="?", const=True, choices=["resume"])
     add(
         "--only", "execute only these runs, in this process, for a debugger", type=int, nargs="+", metavar="RUN"
     )
@@ -155,7 +160,7 @@ def _add_options(parser: argparse.ArgumentParser, options: Mapping[str, Any]) ->
     if search := options.get("search"):
         about = f"number of runs that the search suggests, including earlier runs (default: {search.n})"
         group.add_argument("--suggest", type=int, metavar="N", help=about)
-    else:
+    elif not is_command:
         group.add_argument("--sample", type=int, metavar="N", help="draw N runs of the grid at random")
 
 

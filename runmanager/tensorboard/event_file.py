@@ -139,9 +139,8 @@ def reopen_session(path: Path) -> None:
         replace(path, b"".join(kept))
 
 
-def records(content: bytes | mmap.mmap) -> Iterator[slice]:
-    """Yield the position of each TFRecord in a file or its beginning, except an incomplete last one."""
-    offset = 0
+def records(content: bytes | mmap.mmap, offset: int = 0) -> Iterator[slice]:
+    """Yield the position of each TFRecord from an offset on, except an incomplete last one."""
     while offset + _HEADER <= len(content):
         length, checksum = content[offset : offset + 8], content[offset + 8 : offset + _HEADER]
         if checksum != _checksum(length):

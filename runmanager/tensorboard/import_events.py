@@ -3,7 +3,7 @@
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -65,7 +65,7 @@ def from_tensorboard(logdir: str | os.PathLike[str] = "runs") -> pd.DataFrame:
     return table
 
 
-class _Run:
+class EventRun:
     """The content of a run's event files."""
 
     def __init__(self) -> None:
@@ -78,20 +78,27 @@ class _Run:
         if event.session_log.status == SessionLog.START:  # a resumed run logs its last points again
             for tag, points in self.points.items():
                 self.points[tag] = {step: value for step, value in points.items() if step < event.step}
+        for tag, value in self.scalars(event):
+            self.points.setdefault(tag, {})[event.step] = value
+        for content in event.summary.value:
+            if content.tag == event_file.SESSION and self.hparams is None:
+                plugin = HParamsPluginData.FromString(content.metadata.plugin_data.content)
+                params = plugin.session_start_info.hparams
+                self.hparams = {name: getattr(v, v.WhichOneof("kind")) for name, v in sorted(params.items())}
+
+    def scalars(self, event: Event) -> Iterator[tuple[str, float]]:
+        """Yield the scalars of an event, by tag."""
         for value in event.summary.value:
-            kind, plugin = value.WhichOneof("value"), value.metadata.plugin_data
-            if plugin.plugin_name == "scalars":
+            kind = value.WhichOneof("value")
+            if value.metadata.plugin_data.plugin_name == "scalars":
                 self._scalars.add(value.tag)
             if kind == "simple_value":
-                self.points.setdefault(value.tag, {})[event.step] = value.simple_value
+                yield value.tag, value.simple_value
             elif kind == "tensor" and value.tag in self._scalars:
                 if math.prod(dim.size for dim in value.tensor.tensor_shape.dim) != 1:
                     # do not read the tensor: its shape could make NumPy allocate all memory
                     raise ValueError("not one number")
-                self.points.setdefault(value.tag, {})[event.step] = float(make_ndarray(value.tensor).item())
-            elif value.tag == event_file.SESSION and self.hparams is None:
-                params = HParamsPluginData.FromString(plugin.content).session_start_info.hparams
-                self.hparams = {name: getattr(v, v.WhichOneof("kind")) for name, v in sorted(params.items())}
+                yield value.tag, float(make_ndarray(value.tensor).item())
 
 
 def _find(path: Path) -> dict[str, list[Path]]:
@@ -107,8 +114,8 @@ def _find(path: Path) -> dict[str, list[Path]]:
     return dict(sorted(files_of.items()))
 
 
-def _read_run(files: Iterable[Path], damaged: list[str]) -> _Run:
-    run = _Run()
+def _read_run(files: Iterable[Path], damaged: list[str]) -> EventRun:
+    run = EventRun()
     for path in files:
         failed = 0
         try:
@@ -126,7 +133,7 @@ def _read_run(files: Iterable[Path], damaged: list[str]) -> _Run:
     return run
 
 
-def _hparams(runs: Mapping[str, _Run]) -> dict[str, dict[str, Any]]:
+def _hparams(runs: Mapping[str, EventRun]) -> dict[str, dict[str, Any]]:
     """Return the hyperparameters of each run, else of its nearest parent folder, else of its only subfolder."""
     sessions = {name: run.hparams for name, run in runs.items() if run.hparams is not None}
     below: dict[str, list[str]] = {}
@@ -140,7 +147,7 @@ def _hparams(runs: Mapping[str, _Run]) -> dict[str, dict[str, Any]]:
     return hparams
 
 
-def _table(runs: Mapping[str, _Run], hparams: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:
+def _table(runs: Mapping[str, EventRun], hparams: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:
     """Return the points of runs as a table in the format of `load_results`."""
     tags = dict.fromkeys(tag for run in runs.values() for tag in run.points)
     names = dict.fromkeys(param for name in runs for param in hparams[name])

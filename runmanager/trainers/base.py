@@ -1,6 +1,5 @@
 """The common part of adapters for trainers: epochs, their values, and the trainer's checkpoints."""
 
-import re
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -10,15 +9,13 @@ from typing import TYPE_CHECKING, Any
 from runmanager.checks.unsaved import by_workers
 from runmanager.core import files
 from runmanager.core.checkpoint import TrainerState
-from runmanager.core.values import RESERVED
 from runmanager.devices import ranks, torch_devices
 from runmanager.errors import LifecycleError, warn
 from runmanager.front.manager import RunManager
+from runmanager.front.reported import columns
 
 if TYPE_CHECKING:
     from runmanager.core.open_run import OpenRun
-
-_FILLED = ("loss", "accuracy")  # a trainer's metric with one of these names fills the column of that name
 
 
 class TrainedRun:
@@ -117,25 +114,3 @@ class TrainedRun:
         if num_epochs and opened.number < num_epochs and not self.manager.should_stop:
             sentence = f"the trainer stopped after epoch {opened.number} of {num_epochs}"
             opened.stopped_early = sentence
-
-
-def columns(values: Mapping[str, Any], params: Mapping[str, Any]) -> dict[str, float]:
-    """Return those values of a trainer that are single numbers, by column.
-
-    Characters that are invalid in an identifier become ``_``. A name that is in use, for example by a
-    hyperparameter, gets the suffix ``_logged``, so that no name stops a trainer.
-    """
-    taken = (RESERVED - {*_FILLED}) | params.keys()
-    named: dict[str, float] = {}
-    for name, value in values.items():
-        if isinstance(value, str):
-            continue
-        try:
-            number = float(value)
-        except (TypeError, ValueError, RuntimeError):  # not a single number
-            continue
-        column = re.sub(r"\W|^(?=\d)", "_", name)
-        while column in taken or column in named:
-            column += "_logged"
-        named[column] = number
-    return named

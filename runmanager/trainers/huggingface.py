@@ -12,7 +12,8 @@ from runmanager.core.manager import LeaveTrain
 from runmanager.devices import ranks
 from runmanager.errors import InvalidArgumentError, MissingExtraError, is_count
 from runmanager.front.manager import RunManager
-from runmanager.trainers.base import TrainedRun, columns
+from runmanager.front.reported import columns
+from runmanager.trainers.base import TrainedRun
 
 try:
     from transformers import TrainerCallback, TrainingArguments

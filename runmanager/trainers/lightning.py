@@ -17,7 +17,8 @@ from runmanager.core.loaders import generators
 from runmanager.devices import ranks, torch_devices
 from runmanager.errors import LifecycleError, MissingExtraError
 from runmanager.front.manager import RunManager
-from runmanager.trainers.base import TrainedRun, columns
+from runmanager.front.reported import columns
+from runmanager.trainers.base import TrainedRun
 
 __all__ = ["RunManagerCallback", "checkpoint_path", "trainer_options"]
 

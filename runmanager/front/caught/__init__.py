@@ -1,0 +1,1 @@
+"""The modules that a program imports in place of wandb and trackio."""

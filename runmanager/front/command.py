@@ -1,0 +1,334 @@
+"""A user's program as a training function: executed once per run, with the hyperparameters as flags."""
+
+import ast
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from runmanager.checks.changed import body_of, short_hash, unparsed
+from runmanager.core import files
+from runmanager.errors import InvalidArgumentError, Problems, of_grid
+from runmanager.executors.deaths import Deaths
+
+if TYPE_CHECKING:
+    import torch
+
+    from runmanager.core.task import Fingerprint
+    from runmanager.front.manager import RunManager
+    from runmanager.front.reported import LinesFile, Rows
+
+STYLES = ("flags", "hydra")
+CAUGHT = ("wandb", "trackio", "wandb+send", "trackio+send")
+
+_FOLDER = "files"
+"""The folder of a run that is `{folder}` in its command."""
+_PLACE = re.compile(r"\{([A-Za-z_][\w.]*)\}")
+_TICK_S, _GRACE_S = 0.05, 3.0  # between two looks at files; from SIGTERM to SIGKILL
+_LAST = 1 << 14  # bytes of the output in which the cause of an error is sought
+# The shell leaves a process behind that kills the program's group when the pipe to it closes, at the latest
+# when this process dies; then it becomes the program.
+_SHELL = (
+    'exec 3<&0; ( (trap "" TERM; read _ <&3; kill -KILL 0) > /dev/null 2>&1 & ); exec "$@" 3<&- < /dev/null'
+)
+
+
+class CommandError(RuntimeError):
+    """A program of a `Command` has ended with an error; the text has its last lines."""
+
+
+def words_of(command: "Command") -> list[str]:
+    """Return the words of a command."""
+    return shlex.split(command.command) if isinstance(command.command, str) else [*command.command]
+
+
+def name_of(command: "Command") -> str:
+    """Return the name of a command's script, else of its program."""
+    words = words_of(command)
+    scripts = [Path(word).stem for word in words if word.endswith(".py")]
+    modules = words[words.index("-m") + 1 :] if "-m" in words else []
+    return re.sub(r"[^\w-]", "_", [*scripts, *modules, Path(words[0]).stem][0])
+
+
+def with_program(fingerprint: "Fingerprint", command: "Command") -> "Fingerprint":
+    """Return the fingerprint of a grid with the program's script and modules."""
+    words = words_of(command)
+    texts = _python_files(words)
+    kept = "\n\n".join(f"# %% {name}, which gets a run\n{source}" for name, source in texts.items())
+    named = {} if texts else {words[0]: "a program, of which the command alone is compared"}
+    return {
+        **fingerprint,
+        "code": {**fingerprint["code"], **{name: short_hash(source) for name, source in texts.items()}},
+        "values": {"command": short_hash(repr(replace(command, check=None, resume=None)))},
+        "source": {"text": f"{fingerprint['source']['text']}{kept}\n"},
+        "named": {**fingerprint["named"], **named},
+    }
+
+
+@dataclass(frozen=True)
+class Command:
+    r"""A program as the training function of `run_grid`, without a changed line: executed once per run.
+
+    Each hyperparameter becomes a flag, as ``--lr 0.1``: True becomes ``--amp`` alone, False and None nothing,
+    "yes" and "no" become ``--amp`` and ``--no-amp``, a tuple several words. Instead, ``{lr}`` may stand in the
+    command; so may ``{folder}``, a folder of the run, and ``{run}``, its name. The hyperparameter `device` is
+    no flag: by CUDA_VISIBLE_DEVICES, the program sees this device alone.
+
+    Metrics are read from one source: the calls of `catch`, the event files in `events`, or `metrics_file`;
+    without these, the lines of JSON that the program prints, as ``{"epoch": 3, "val_acc": 0.91}``. A row of the
+    table ends where the epoch differs, else where the step differs, else where a metric comes again, but with a
+    goal not before its metric has come. Values that come more often are steps, for `load_steps`. The column
+    `position` has the program's own epoch, else its step. The epoch duration is the time between the last
+    metrics of two rows, within a twentieth of a second; no device is synchronized.
+
+    Args:
+        command: The words of the command, or a text that is split as by a shell. No shell executes it: write
+            ``["sh", "-c", "a | b"]`` for one.
+        style: "flags", or "hydra" for ``lr=0.1``.
+        catch: "wandb" or "trackio": a module of this name takes the program's calls of `init`, `log` and
+            `summary`, and nothing is sent; "wandb+send" sends them too, each run under an id of its own.
+        events: The folder of the program's event files, as ``{folder}``; ``*`` stands for any name.
+        metrics_file: A CSV file with a header, or a file of JSON lines, in ``{folder}``.
+        resume: Words that are added when an earlier attempt was interrupted and each path with ``{folder}`` in
+            them exists, as ``--resume {folder}/last.pth``. The program has to report its epoch or its step with
+            the goal's metric: the rows before the first one are kept. Else each attempt starts over, with an
+            empty ``{folder}``.
+        check: Words that shorten the one run of ``run_grid(check=True)``, as ``--epochs 1``.
+        flags: Hyperparameter -> its flag, if it differs from the name.
+
+    The program's script, and the modules beside it that it imports, are compared as the code of a training
+    function. Of other programs, the command alone is compared.
+
+    Raises:
+        InvalidArgumentError: The program or its script does not exist, or an argument is invalid.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from runmanager import run_grid
+        >>> _ = Path("train.py").write_text("import sys; print('{\"val_acc\": ' + sys.argv[2] + '}')")
+        >>> options = {"experiment": "command", "goal": "max:val_acc", "display": False}
+        >>> outcome = run_grid({"lr": [0.1, 0.2]}, Command("python train.py"), **options)
+        >>> outcome.runs["val_acc"].tolist()
+        [0.1, 0.2]
+    """
+
+    command: str | Sequence[str]
+    style: str = "flags"
+    catch: str | None = None
+    events: str | None = None
+    metrics_file: str | None = None
+    resume: str | None = None
+    check: str | None = None
+    flags: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        problems, words = Problems(), words_of(self)
+        problems.check_choice("style", self.style, STYLES)
+        problems.check_choice("catch", self.catch, (None, *CAUGHT))
+        if os.name != "posix":
+            problems.append("a command needs Linux or macOS, or the Linux subsystem of Windows")
+        if self.metrics_file and "{folder}" not in self.metrics_file:
+            problems.append(f"no {{folder}} in metrics_file={self.metrics_file!r}: each run needs its own file")
+        if not words or shutil.which(words[0]) is None:
+            problems.append(f"no program {' '.join(words)!r}: write the command as in a terminal")
+        problems += [
+            f"no file {w!r} in {Path.cwd()}" for w in words[1:2] if w.endswith(".py") and not Path(w).exists()
+        ]
+        problems.raise_if_any(InvalidArgumentError)
+
+    def __call__(self, run: Any, manager: "RunManager") -> None:
+        """Execute the program for a run, and track its metrics."""
+        from runmanager.front.reported import EventFiles, LinesFile, Rows  # imports torch
+
+        with manager.run(run):
+            opened = manager._open_run("a command")
+            path, rows, deaths = opened.folder.path, Rows(manager, opened), Deaths()
+            folder, printed, calls = path / "files", path / "printed.log", path / "calls.jsonl"
+            values = {"folder": folder, "run": path.name, **run._asdict()}
+            again = _filled(shlex.split(self.resume or ""), values)
+            is_there = all(Path(word).exists() for word in again if str(folder) in word)
+            if not (again and is_there and rows.can_resume()):
+                again = []
+                _remove(folder, printed, calls)
+            files.make_folder(folder)
+            words = [*_filled(words_of(self), values), *self._flags(run), *again]
+            is_check = opened.context.epoch_type.most_steps is not None
+            words += _filled(shlex.split(self.check or ""), values) if is_check else []
+            lines = LinesFile(printed)
+            if self.events and opened.context.jobs > 1 and "{folder}" not in self.events:
+                raise of_grid(f"{self.events} is read for several runs at a time: write {{folder}} in it")
+            (file,) = _filled([self.events or self.metrics_file or ""], values)
+            source: Any = LinesFile(Path(file), is_table=True) if file else lines
+            if self.events or self.catch:
+                source = EventFiles(Path(file)) if self.events else LinesFile(calls)
+            rows.before = [*source.read()]
+            source.begin()
+            lines.begin(partial(_show, opened.report_step))
+            environment = {"PYTHONUNBUFFERED": "1", "HYDRA_FULL_ERROR": "1"}
+            environment |= _visible(opened.device) if "device" in run._fields else {}
+            environment |= _catching(self.catch, calls, opened.folder.id) if self.catch else {}
+            code: int | None = None
+            with _executing(words, {**os.environ, **environment}, printed) as process:
+                while code is None and not rows.should_stop:
+                    with suppress(subprocess.TimeoutExpired):
+                        code = process.wait(_TICK_S)
+                    _read(source, lines, rows)
+            if rows.should_stop or code is None:
+                return
+            _read(source, lines, rows)  # what its group has reported until it ended, too
+            rows.end()
+            if code < 0:
+                opened.set(*deaths.explain(code, "", _last(printed)))
+                return
+            if code:
+                raise _error(code, _last(printed))
+            if not opened.records:
+                raise of_grid(self._no_metric())
+            rows.check_goal()
+            _remove(printed, calls)
+
+    def _flags(self, run: Any) -> list[str]:
+        """Return the words for the hyperparameters that have no position in the command."""
+        has_place = set(re.findall(_PLACE, " ".join([*words_of(self), self.resume or "", self.check or ""])))
+        words: list[str] = []
+        for name, value in run._asdict().items():
+            if name in has_place or name == "device" or value is None:
+                continue
+            flag = self.flags.get(name, f"--{name}")
+            if self.style == "hydra":
+                words.append(f"{flag.lstrip('-')}={value}")
+            elif isinstance(value, bool):
+                words += [flag] * value
+            elif value in ("yes", "no"):
+                words.append(flag if value == "yes" else f"--no-{flag.lstrip('-')}")
+            else:
+                words += [flag, *map(str, value if isinstance(value, tuple | list) else [value])]
+        return words
+
+    def _no_metric(self) -> str:
+        """Return what was looked for, and what else can be."""
+        source = self.catch or self.events or self.metrics_file or 'lines as {"val_acc": 0.9} in its output'
+        other = "--catch, --events and --metrics-file name other sources"
+        return f"{name_of(self)} ended without a metric; looked for {source}: {other}"
+
+
+@contextmanager
+def _executing(
+    words: Sequence[str], environment: Mapping[str, str], output: Path
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Execute a program in a process group of its own, which ends with the block, or with this process."""
+    with output.open("ab") as file:
+        process = subprocess.Popen(  # noqa: S603 - the user's program
+            ["/bin/sh", "-c", _SHELL, "sh", *words], stdin=subprocess.PIPE, stdout=file, stderr=file,
+            env=environment, start_new_session=True,
+        )  # fmt: skip
+    assert process.stdin
+    try:
+        yield process
+    finally:
+        with suppress(OSError, subprocess.TimeoutExpired):
+            os.killpg(process.pid, signal.SIGTERM)
+            process.wait(_GRACE_S)
+        process.stdin.close()  # on which the group is killed
+        process.wait()
+
+
+def _read(source: Any, lines: "LinesFile", rows: "Rows") -> None:
+    """Read what a program has reported and printed."""
+    for each in source.read():
+        rows.add(each)
+    if source is not lines:
+        for _ in lines.read():
+            pass
+
+
+def _last(output: Path) -> str:
+    """Return the last part of a program's output, from its last traceback on."""
+    with output.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - _LAST))
+        return file.read().decode("utf-8", "replace").rpartition("Traceback (most recent call last):\n")[2]
+
+
+def _error(code: int, last: str) -> CommandError:
+    """Return the error of a program with this exit code, and with these last lines of its output."""
+    cause = ([line for line in last.splitlines() if line.strip()] or [""])[-1].strip()
+    error = CommandError(f"exit code {code}: {cause}\n{last}")
+    if cause.startswith("MemoryError"):
+        error.__cause__ = MemoryError()
+    return error
+
+
+def _show(live: Callable[[], None], content: bytes) -> None:
+    """Show what a program has printed, as if this process had; `live` is told."""
+    live()
+    while content:
+        content = content[os.write(1, content) :]
+
+
+def _remove(*paths: Path) -> None:
+    for path in paths:
+        shutil.rmtree(path, ignore_errors=True)
+        path.unlink(missing_ok=True)
+
+
+def _filled(words: Sequence[str], values: Mapping[str, Any]) -> list[str]:
+    """Fill values in words, as in `{lr}`; other braces stay."""
+
+    def value(match: re.Match[str]) -> str:
+        return str(values[match[1]]) if match[1] in values else match[0]
+
+    return [_PLACE.sub(value, word) for word in words]
+
+
+def _visible(device: "torch.device") -> dict[str, str]:
+    """Return the variable by which a program sees a device of this process alone."""
+    visible, index = os.environ.get("CUDA_VISIBLE_DEVICES"), device.index or 0
+    ids = visible.split(",")[index] if visible else str(index)
+    return {"CUDA_VISIBLE_DEVICES": ids if device.type == "cuda" else ""}
+
+
+def _catching(catch: str, calls: Path, id_: str) -> dict[str, str]:
+    """Return the variables by which a program imports our modules in position of `wandb` or `trackio`."""
+    name, _, sends = catch.partition("+")
+    caught = json.dumps({"name": name, "sends": bool(sends), "file": str(calls), "id": id_[:16]})
+    path = f"{Path(__file__).parent / 'caught'}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    return {"PYTHONPATH": path.rstrip(os.pathsep), "RUNMANAGER_CAUGHT": caught}
+
+
+def _python_files(words: Sequence[str]) -> dict[str, str]:
+    """Return the statements of a command's script, and of the modules beside it that it imports, by file."""
+    paths = [Path(word).absolute() for word in words if word.endswith(".py") and Path(word).is_file()][:1]
+    folder = paths[0].parent if paths else Path.cwd()
+    if not paths and "-m" in words[:-1]:
+        paths = _modules(folder, f"{words[words.index('-m') + 1]}.__main__")
+    texts: dict[str, str] = {}
+    for path in paths:  # which grows
+        body = body_of(path.read_text("utf-8", "replace"))
+        texts[os.path.relpath(path, folder)] = "\n".join(map(unparsed, body))
+        for node in [inner for statement in body for inner in ast.walk(statement)]:
+            names, base = [], folder
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                base = path.parents[node.level - 1] if node.level else folder
+                names = [f"{node.module or ''}.{alias.name}".strip(".") for alias in node.names]
+            modules = [each for name in names for each in _modules(base, name)]
+            paths += [each for each in dict.fromkeys(modules) if each not in paths]
+    return texts
+
+
+def _modules(folder: Path, name: str) -> list[Path]:
+    """Return the files below a folder of a module and of the packages around it."""
+    parts = name.split(".")
+    stems = [folder.joinpath(*parts[:number]) for number in range(1, len(parts) + 1)]
+    files_ = [file for stem in stems for file in (stem / "__init__.py", stem.with_name(f"{stem.name}.py"))]
+    return [file for file in files_ if file.is_file()]

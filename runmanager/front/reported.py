@@ -1,0 +1,306 @@
+"""Metrics that other programs report: as columns, from the files that hold them, and as the rows of a run."""
+
+import csv
+import json
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from time import perf_counter, time
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from runmanager.core import files
+from runmanager.core.open_run import OpenRun
+from runmanager.core.outcome import LEADING, EpochRecord
+from runmanager.core.state import read_run
+from runmanager.core.values import RESERVED
+from runmanager.core.wording import listed
+from runmanager.errors import of_grid
+from runmanager.front.manager import RunManager
+
+if TYPE_CHECKING:
+    from runmanager.tensorboard.import_events import EventRun
+
+POSITION = "position"
+"""The column of the program's own epoch, else of its step, at the end of a row."""
+
+_EPOCH, _STEPS, _TIME = "epoch", ("step", "global_step", "iteration"), "_timestamp"
+_FILLED = ("loss", "accuracy")  # a metric with one of these names fills the column of that name
+_CHUNK = 1 << 16  # bytes that are read at once; no line of ours is longer
+_DECODER = json.JSONDecoder()
+_MOST_ROWS = 10_000  # of a run; later values are steps, and the last row has the last ones
+
+
+def columns(values: Mapping[str, Any], params: Mapping[str, Any]) -> dict[str, float]:
+    """Return those values of a program or a trainer that are single numbers, by column.
+
+    Characters that are invalid in an identifier become ``_``. A name that is in use, for example by a
+    hyperparameter, gets the suffix ``_logged``, so that no name stops a trainer.
+    """
+    taken = (RESERVED - {*_FILLED}) | params.keys()
+    named: dict[str, float] = {}
+    for name, value in values.items():
+        if isinstance(value, str):
+            continue
+        try:
+            number = float(value)
+        except (TypeError, ValueError, RuntimeError):  # not a single number
+            continue
+        column = column_name(name)
+        while column in taken or column in named:
+            column += "_logged"
+        named[column] = number
+    return named
+
+
+def column_name(name: str) -> str:
+    """Return the column of a metric's name: characters that are invalid in an identifier become ``_``."""
+    return re.sub(r"\W|^(?=\d)", "_", name)
+
+
+class Reported(NamedTuple):
+    """Metrics that a program reported at once."""
+
+    values: Mapping[str, Any]  # name -> value
+    time: float  # of time.time()
+    epoch: float | None = None  # the program's own
+    step: float | None = None
+
+    @property
+    def position(self) -> float | None:
+        """The epoch, else the step."""
+        return self.step if self.epoch is None else self.epoch
+
+
+def reported(content: Mapping[str, Any], at: float) -> Reported | None:
+    """Return the numbers of a mapping, which may be nested, and its position; None without a number."""
+    values = dict(_numbers(content))
+    names = {name.lower(): name for name in values if name.lower() in (_EPOCH, *_STEPS, _TIME)}
+    numbers = {lower: values.pop(name) for lower, name in names.items()}
+    step = next((numbers[name] for name in _STEPS if name in numbers), None)
+    return Reported(values, numbers.get(_TIME, at), numbers.get(_EPOCH), step) if values else None
+
+
+def _numbers(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
+    for name, value in content.items():
+        if isinstance(value, Mapping):
+            yield from _numbers(value, f"{prefix}{name}/")
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            with suppress(OverflowError):  # an integer beyond all floats
+                yield f"{prefix}{name}", float(value)
+
+
+class LinesFile:
+    """A file of JSON lines, or a CSV file with a header, to which a program adds lines.
+
+    There may be text around the JSON of a line.
+
+    Args:
+        path: The file.
+        is_table: Whether it may be a CSV file.
+    """
+
+    def __init__(self, path: Path, *, is_table: bool = False) -> None:
+        self._path, self._is_table = path, is_table
+        self._show: Callable[[bytes], None] | None = None
+        self._offset, self._rest = 0, b""
+        self._header: list[str] = []
+
+    def begin(self, show: Callable[[bytes], None] | None = None) -> None:
+        """Begin with what a program adds from now on; `show` is called with it."""
+        with suppress(OSError):
+            self._offset = self._path.stat().st_size
+        self._rest, self._show = b"", show
+
+    def read(self) -> Iterator[Reported]:
+        """Yield what was added since the last call."""
+        with suppress(OSError), files.opened(self._path) as (file, state):
+            file.seek(self._offset)
+            while self._offset < state.st_size and (content := file.read(_CHUNK)):
+                self._offset += len(content)
+                if self._show:
+                    self._show(content)
+                *lines, self._rest = (self._rest + content).split(b"\n")
+                for line in lines:
+                    if given := self._parsed(line, state.st_mtime):
+                        yield given
+                if len(self._rest) > _CHUNK:  # no line of ours: what follows of it is no JSON
+                    self._rest = b"-"
+
+    def _parsed(self, line: bytes, at: float) -> Reported | None:
+        content: Any = None
+        text = line.decode("utf-8-sig", "replace")
+        if self._header or (self._is_table and "{" not in text):
+            cells = [cell.strip() for cell in next(csv.reader([text]), [])]
+            content = {name: _number(cell) for name, cell in zip(self._header, cells, strict=False) if name}
+            self._header = self._header or cells
+        for opening in () if content else re.finditer(r"{", text):
+            self._is_table = False
+            with suppress(ValueError, RecursionError):
+                content, _ = _DECODER.raw_decode(text, opening.start())
+                break
+        return reported(content, at) if content else None
+
+
+def _number(cell: str) -> float | None:
+    try:
+        return float(cell)
+    except ValueError:
+        return None
+
+
+class EventFiles:
+    """TensorBoard's event files in a folder and its subfolders, to which a program adds scalars.
+
+    A part of the folder may be ``*``. A tag in a subfolder has its name in front, as those of `add_scalars`.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder.absolute()
+        self._runs: dict[Path, EventRun] = {}
+        self._offsets: dict[Path, int] = {}
+
+    def begin(self) -> None:
+        """Begin with what a program adds from now on."""
+
+    def read(self) -> list[Reported]:
+        """Return what was added since the last call, by time."""
+        from runmanager.tensorboard import event_file
+        from runmanager.tensorboard.import_events import EventRun  # imports pandas
+
+        given: list[Reported] = []
+        root, *parts = self._folder.parts
+        for path in sorted(Path(root).glob("/".join([*parts, "**/*tfevents*"]))):
+            if (path.parent / files.RUN).exists():  # we write it
+                continue
+            prefix = "".join(f"{part}/" for part in path.parent.parts[len(parts) + 1 :])
+            with suppress(OSError, ValueError), event_file.mapped(path) as content:
+                for position in event_file.records(content, self._offsets.get(path, 0)):
+                    event = event_file.read_event(content[position])
+                    self._offsets[path] = position.stop
+                    run = self._runs.setdefault(path, EventRun())
+                    if values := {f"{prefix}{tag}": value for tag, value in run.scalars(event)}:
+                        given.append(Reported(values, event.wall_time, step=event.step))
+        return sorted(given, key=lambda each: each.time)
+
+
+class Rows:
+    """The rows of a run: a row ends when its metrics come again, and has the last value of each metric.
+
+    A row ends where the epoch differs, else where the step differs, else where a metric comes again. With a
+    goal, no row ends without its metric. What comes more often in a row is logged as steps too.
+
+    A program that resumes by itself goes on at a position: the earlier rows before it are kept, and those that
+    the last attempt reported, but was killed before their commit.
+    """
+
+    def __init__(self, manager: RunManager, run: OpenRun) -> None:
+        self._manager, self._run = manager, run
+        self._goal = column_name(run.context.goal.metric) if run.context.goal else None
+        self._row: dict[str, float] = {}
+        self._at = Reported({}, 0.0)  # the last epoch and step of the row
+        self._position: float | None = None  # of the row
+        self._dense: set[str] = set()  # columns that came more often than once in a row
+        self._start = self._end = perf_counter()  # of the row
+        self._earlier: Sequence[EpochRecord] = ()  # rows after which the program goes on
+        self._held: list[Reported] = []  # until it is clear where the program goes on
+        self.before: Sequence[Reported] = ()  # what the earlier attempts reported
+
+    def can_resume(self) -> bool:
+        """Whether the rows of an earlier attempt have positions, after one of which the program may go on."""
+        earlier = self._run.context.continued(read_run(self._run.folder))
+        if not earlier or POSITION not in earlier[-1].metrics:
+            return False
+        self._earlier, self._manager.resume_epoch = earlier, len(earlier)
+        return True
+
+    @property
+    def should_stop(self) -> bool:
+        """Whether the run should stop after its last row."""
+        return self._manager.should_stop
+
+    def add(self, given: Reported) -> None:
+        """Add metrics, and end the row before them if they belong to the next one."""
+        if self._earlier:
+            self._held.append(given)
+            if self._is_positioned(given):
+                self._resume(given.position or 0)
+            return
+        values = columns(given.values, self._run.folder.params)
+        if self._row and self._ends(values, given):
+            self._commit()
+        if self.should_stop:
+            return
+        if not self._row:
+            self._manager.begin_epoch()
+        again = values.keys() & self._row.keys() - self._dense
+        self._dense |= again
+        for part in ({name: self._row[name] for name in again}, values):
+            steps = {name: value for name, value in part.items() if name in self._dense}
+            self._manager.log({f"step_{name}" if name in _FILLED else name: steps[name] for name in steps})
+        self._row |= values
+        if given.position is not None and (self._goal in values or self._goal not in self._row):
+            self._position = given.position
+        epoch = self._at.epoch if given.epoch is None else given.epoch
+        self._at = Reported({}, 0.0, epoch, self._at.step if given.step is None else given.step)
+        self._end = max(self._end, perf_counter() - max(0.0, time() - given.time))
+
+    def _is_positioned(self, given: Reported) -> bool:
+        """Whether a report has a position, and the goal's metric if there is a goal."""
+        return given.position is not None and (not self._goal or self._goal in map(column_name, given.values))
+
+    def _ends(self, values: Mapping[str, float], given: Reported) -> bool:
+        """Whether the open row ends before these values."""
+        if self._run.number > _MOST_ROWS or (self._goal and self._goal not in self._row):
+            return False
+        for before, now in ((self._at.epoch, given.epoch), (self._at.step, given.step)):
+            if before is not None and now is not None:
+                return before != now
+        return not values.keys().isdisjoint(self._row)
+
+    def end(self) -> None:
+        """Commit the last row, unless it lacks the goal's metric, as losses after the last evaluation do."""
+        if self._earlier:
+            self._resume(math.inf)
+        if self._goal and self._goal not in self._row and self._run.records:
+            self._run.epoch, self._run.number, self._row = None, len(self._run.records), {}
+        if self._row:
+            self._commit()
+
+    def check_goal(self) -> None:
+        """Raise the error of a goal that no row has, which ends the grid."""
+        given = {name for record in self._run.records for name in record.metrics} - {*LEADING[2:], POSITION}
+        if self._goal and given and self._goal not in given:
+            rule = f"the program gave no {self._goal}, but {listed(sorted(given))}"
+            raise of_grid(f"{rule}: name one of these as the goal")
+
+    def _commit(self) -> None:
+        """Commit the open row."""
+        epoch = self._manager._open_epoch("a row")  # noqa: SLF001 - as adapters of trainers do
+        position = {} if self._position is None else {POSITION: self._position}
+        epoch.add_evaluation({**self._row, **position}, 0.0)
+        epoch.start = self._start
+        epoch.stop_clock(self._end)
+        self._row, self._position, self._start = {}, None, self._end
+        self._at = Reported({}, 0.0)
+        self._manager.end_epoch()
+
+    def _resume(self, start: float) -> None:
+        """Keep the earlier rows before a position, and add what was reported after them."""
+        earlier, self._earlier = self._earlier, ()
+        positions = [record.metrics.get(POSITION, math.inf) for record in earlier]
+        kept = next((number for number, position in enumerate(positions) if position >= start), len(positions))
+        self._manager.resume_epoch = kept
+        if kept == len(positions):
+            numbered = [pair for pair in enumerate(self.before, 1) if self._is_positioned(pair[1])]
+            first = max((number for number, each in numbered if each.position in positions), default=0)
+            # of an attempt that was resumed too, the last report counts
+            rest = {(each.position, *each.values): each for each in self.before[first:]}
+            for each in rest.values():
+                if self._is_positioned(each) and (each.position or 0) >= start:
+                    break
+                self.add(each)
+            self.end()
+        for each in self._held:
+            self.add(each)
