@@ -9,8 +9,10 @@ import pytest
 os.environ["RAY_AUTH_MODE"] = "disabled"  # else Ray leaves a token in the home folder; a process keeps the mode
 os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 - else its workers wait until no other test computes
 
-# importing them takes seconds; docs/trainers.md has their examples
-collect_ignore_glob = ["runmanager/trainers/lightning*", "runmanager/trainers/huggingface*"]
+# importing them takes seconds; docs/trainers.md has their examples; the last are imported by programs alone
+collect_ignore_glob = [
+    "runmanager/trainers/lightning*", "runmanager/trainers/huggingface*", "runmanager/front/caught/*"
+]  # fmt: skip
 
 SAMPLES = 2500
 ENDS = (
