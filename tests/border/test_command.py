@@ -112,7 +112,7 @@ with {0}.init(project="p", config={{"lr": 1}}) as run:
 """
 
 
-@pytest.mark.parametrize("library", ["wandb", "trackio"])
+@pytest.mark.parametrize("library", ["wandb", pytest.param("trackio", marks=pytest.mark.slow)])
 def test_calls_of_a_library_are_metrics_and_nothing_else_is_needed(own_folder, library):
     execute(CALLS.format(library), {"lr": [1]}, {"catch": library})
 
@@ -164,6 +164,7 @@ def test_a_killed_program_goes_on_at_its_checkpoint_with_the_rows_before_it(own_
     assert load_runs("runs/exp")["attempts"].tolist() == [2]
 
 
+@pytest.mark.slow  # it ignores SIGTERM for seconds
 def test_a_diverged_program_is_stopped_with_all_that_it_has_started(own_folder):
     text = "import subprocess, time\nchild = subprocess.Popen(['sleep', '100'])\n"
     text += "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
@@ -207,6 +208,7 @@ def test_the_command_line_has_axes_and_options_before_the_program(own_folder):
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_search_and_a_decision_work_as_for_a_training_function(own_folder):
     (own_folder / "train.py").write_text(
         HEAD + "say(val_acc=float(given('--lr')) * (1 + int(given('--seed', 0)) % 3 / 9))"
