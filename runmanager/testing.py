@@ -84,7 +84,6 @@ def assert_not_worse(
     usual = dict(_INLINE)
     if {"jobs", "executor"} & options.keys():
         del usual["executor"]
-    decide = Decide(_AXIS, margin, error, max_repeats, max_seconds)
     with tempfile.TemporaryDirectory(prefix="runmanager-", ignore_cleanup_errors=True) as folder:
         outcome = run_grid(
             {_AXIS: [_BASELINE, _NEW], **params},
@@ -93,7 +92,7 @@ def assert_not_worse(
             root=folder if root is None else root,
             repeats=_SEED,
             goal=goal,
-            decide=decide,
+            decide=Decide(_AXIS, margin, error, max_repeats, max_seconds),
             **usual | options,
         )
     from runmanager.answers.verdict import verdict
