@@ -34,7 +34,7 @@ class _WithoutTypes:
         return options
 
 
-class Command(_WithoutTypes, TyperCommand):
+class Subcommand(_WithoutTypes, TyperCommand):
     """A command."""
 
 

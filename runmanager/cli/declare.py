@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from runmanager.cli.common import Command, allow_unread, tell_damage, write_json
+from runmanager.cli.common import Subcommand, allow_unread, tell_damage, write_json
 from runmanager.cli.rows import Selection
 
 _OPTION = inspect.Parameter.KEYWORD_ONLY
@@ -84,7 +84,7 @@ def declare(app: typer.Typer, name: str, function: Callable[..., Answer | None],
     declared = {each.name: _declared(each, texts) for each in parameters}
     vars(command)["__signature__"] = inspect.Signature(list(declared.values()))
     command.__annotations__ = {each: parameter.annotation for each, parameter in declared.items()}
-    app.command(name, cls=Command, rich_help_panel=panel, help=help_)(command)
+    app.command(name, cls=Subcommand, rich_help_panel=panel, help=help_)(command)
 
 
 def _declared(parameter: inspect.Parameter, texts: Texts) -> inspect.Parameter:

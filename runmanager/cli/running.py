@@ -8,16 +8,10 @@ from typing import Any
 
 import typer
 
-from runmanager.cli.common import Command as Subcommand
+from runmanager.cli.common import Subcommand
 from runmanager.core.outcome import from_command_line
 from runmanager.core.ranges import IntRange, LogUniform, Uniform
 from runmanager.errors import InvalidArgumentError, Problems
-from runmanager.front.command import CAUGHT, STYLES, Command, name_of
-from runmanager.front.reported import column_name
-from runmanager.front.run_grid import run_grid
-from runmanager.front.script import add_options
-from runmanager.search.decide import Decide
-from runmanager.search.optuna_search import OptunaSearch
 
 HELP = """Execute a program once per setting: a grid over a script that knows nothing of runmanager.
 
@@ -51,6 +45,12 @@ class Words(Subcommand):
 
 def run_command(ctx: typer.Context) -> None:
     """Execute the grid of the command line."""
+    from runmanager.front.command import Command, name_of
+    from runmanager.front.reported import column_name
+    from runmanager.front.run_grid import run_grid  # imports torch
+    from runmanager.search.decide import Decide
+    from runmanager.search.optuna_search import OptunaSearch
+
     words = ctx.args
     end = words.index("--") if "--" in words else len(words)
     problems = Problems()
@@ -87,6 +87,9 @@ _OF_COMMAND = ("style", "catch", "events", "metrics_file", "resume")
 
 
 def _parser() -> argparse.ArgumentParser:
+    from runmanager.front.command import CAUGHT, STYLES
+    from runmanager.front.script import add_options
+
     parser = argparse.ArgumentParser(
         prog="runmanager run",
         usage="%(prog)s [--AXIS VALUE ...] [OPTION ...] -- PROGRAM [WORD ...]",
