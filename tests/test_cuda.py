@@ -151,6 +151,7 @@ def test_what_a_check_claims_is_in_the_file_however_it_ends_and_the_end_counts_i
     ]  # fmt: skip
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_check_that_takes_too_long_ends_with_what_it_has_started(processes, tmp_path):
     file = tmp_path / "gpu.txt"
     processes["images"] = (

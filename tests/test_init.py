@@ -41,6 +41,7 @@ def test_the_package_and_a_grid_load_nothing_heavy():
     assert found.stdout == "[]\n"
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_first_grid_draws_no_random_number_and_imports_no_extra_that_it_does_not_need(warm, tmp_path):
     (tmp_path / "program.py").write_text(FIRST)
 

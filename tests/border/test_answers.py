@@ -52,6 +52,7 @@ def test_equal_repeats_have_exactly_their_value_and_no_spread():
     assert ranked[["f1 mean", "f1 std"]].iloc[0].tolist() == [0.2, 0]
 
 
+@pytest.mark.slow(everywhere=True)
 def test_none_is_named_as_the_value_of_the_best_setting_where_the_other_value_failed(tmp_path):
     def scores(run):
         if run.clip:

@@ -404,6 +404,7 @@ def test_changed_runs_of_ten_minutes_wait_marked_until_the_user_has_chosen(begin
     assert sources[1] == sources[0].replace("* 1", "* 5")
 
 
+@pytest.mark.slow(everywhere=True)
 @pytest.mark.parametrize(
     ("value", "runs", "values"),
     [

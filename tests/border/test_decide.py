@@ -275,6 +275,7 @@ def test_a_plan_says_which_difference_the_largest_number_of_seeds_decides(start)
     assert "With 30 seeds, a difference of 0.0" in planned(decide=Decide(max_repeats=30))
 
 
+@pytest.mark.slow(everywhere=True)
 def test_the_difference_that_a_plan_names_follows_from_the_spread_of_several_rivals(start):
     spread = {"adam": 0.0, "sgd": 0.001, "lion": 0.1}
     train = Scored(lambda run: {"score": (run.optimizer == "adam") + spread[run.optimizer] * (-1) ** run.seed})

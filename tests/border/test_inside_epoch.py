@@ -307,6 +307,7 @@ def test_a_kill_costs_the_batches_after_the_last_checkpoint_and_the_journal_says
     assert lines[2][0]["inside"] == {"epoch": 2, "batch": 4, "step": 10, "num_batches": 6}
 
 
+@pytest.mark.slow(everywhere=True)
 def test_what_the_killed_part_took_until_its_checkpoint_counts(tmp_path):
     def execute(stop):
         took: list[float] = []

@@ -254,6 +254,7 @@ def kill(run, manager):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+@pytest.mark.slow(everywhere=True)
 def test_an_attempt_whose_process_was_killed_is_ended_and_nothing_unread_is_cut_off(tmp_path):
     places = ["torn", "before", "unread", "after"]
     options: dict[str, Any] = {"tensorboard": False, "display": False, "executor": "lanes", "jobs": 1}

@@ -221,6 +221,7 @@ def test_a_report_that_cannot_be_written_says_why(experiment, words, code, named
 # TensorBoard
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_port_that_is_in_use_is_named(tmp_path):
     with RunManager("exp", tmp_path, display=False).run({"lr": 0.1}):
         pass

@@ -257,6 +257,7 @@ def histogram_of(values):
     return log_epoch(network)[0].get("weights/x")
 
 
+@pytest.mark.slow(everywhere=True)
 @given(st.lists(FLOATS, max_size=60), st.lists(st.sampled_from([math.nan, math.inf, -math.inf]), max_size=3))
 @example([0.25] * 7, [])
 @example([-1.0, 0.25, 29.0], [math.nan])

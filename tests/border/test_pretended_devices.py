@@ -314,6 +314,7 @@ class SlowBatch:
         return self
 
 
+@pytest.mark.slow(everywhere=True)
 def test_data_time_is_the_loaders_alone(here, tmp_path):
     manager = manager_in(tmp_path)
     with manager.run({"device": "cuda:0"}, network(), [SlowBatch()] * 3):
@@ -399,6 +400,7 @@ def test_histograms_without_memory_cost_the_run_nothing(machine, tmp_path):
     assert runs["status"].tolist() == ["completed"]
 
 
+@pytest.mark.slow(everywhere=True)
 def test_the_peak_is_that_of_training_and_drawing_a_large_tensor_takes_little_more(here, tmp_path):
     runs = train_large(tmp_path, 2**26, 2**26)
 

@@ -184,6 +184,7 @@ def test_a_run_whose_metric_is_no_number_is_stopped_at_its_rung_and_compared_wit
     ]  # fmt: skip
 
 
+@pytest.mark.slow(everywhere=True)
 @given(st.integers(2, 5), st.lists(st.floats(-9, 9), min_size=1, max_size=9), st.sampled_from(["min", "max"]))
 @settings(max_examples=5)
 def test_a_run_goes_on_if_fewer_are_ahead_than_go_on_of_those_so_far(factor, values, which):

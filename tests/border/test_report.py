@@ -224,6 +224,7 @@ def test_a_page_of_200_runs_has_at_most_500_kilobytes(tmp_path):
     assert (tmp_path / "page.html").stat().st_size <= 500_000
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_device_is_not_idle_in_a_pause_in_which_nothing_was_started(tmp_path):
     def scores(run):
         time.sleep(0.1)

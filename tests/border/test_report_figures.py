@@ -117,6 +117,7 @@ def test_the_best_epoch_is_marked_inside_the_frame(tmp_path):
     assert top + 5 <= min(ys) < max(ys) <= top + height - 5
 
 
+@pytest.mark.slow(everywhere=True)
 def test_curves_that_leave_the_frame_are_counted(tmp_path):
     page = page_of(tmp_path, {"lr": range(1, 61)}, lambda run: -100.0 if run.lr == 60 else 0.5 + run.lr / 1000)
 
@@ -180,6 +181,7 @@ def score(run):
     return 0.9 * math.exp(-((math.log10(run.lr) + 2) ** 2)) + 0.01 * (run.optimizer == "adam")
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_sample_says_what_matters_where_the_best_are_and_how_they_rose(tmp_path):
     page = page_of(tmp_path, RunBuilder.sample(SPACE, 60, seed=0), score, epochs=1)
 

@@ -181,6 +181,7 @@ def test_the_exit_code_says_which_signal_ended_a_grid_and_handlers_are_restored(
         signal.signal(number, before)
 
 
+@pytest.mark.slow(everywhere=True)
 def test_the_time_limit_ends_a_grid_with_a_code_of_its_own_also_in_a_thread_and_the_next_call_resumes():
     def slow(run, manager):
         with manager.run(run):

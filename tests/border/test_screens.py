@@ -96,6 +96,7 @@ def test_a_file_gets_a_row_of_each_run_with_all_columns(tmp_path, capsys):
     assert [len(row) for row in rows] == [len(begin)] * 4
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_file_gets_a_line_about_the_grid_each_minute(tmp_path, capsys, monkeypatch):
     wait = threading.Event.wait
     monkeypatch.setattr(threading.Event, "wait", lambda self, s=None: wait(self, s and s / 600))

@@ -230,6 +230,7 @@ def test_an_artifact_of_any_kind_replaces_one_of_any_kind_and_no_fault_loses_it(
     assert load_runs(tmp_path)["status"].tolist() == ["completed"]
 
 
+@pytest.mark.slow(everywhere=True)
 @pytest.mark.parametrize(
     ("before", "after"), [("model", "model/deep"), ("model", "table.csv"), ("table.csv", "model")]
 )
