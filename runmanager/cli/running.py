@@ -9,6 +9,7 @@ from typing import Any
 import typer
 
 from runmanager.cli.common import Subcommand
+from runmanager.core.grid import RunBuilder
 from runmanager.core.outcome import from_command_line
 from runmanager.core.ranges import IntRange, LogUniform, Uniform
 from runmanager.errors import InvalidArgumentError, Problems
@@ -60,7 +61,7 @@ def run_command(ctx: typer.Context) -> None:
     of_command = {name: options.pop(name) for name in _OF_COMMAND if name in options}
     if "check" in options:
         of_command["check"], options["check"] = options["check"] or None, True
-    num_suggestions = options.pop("suggest", 0)
+    num_suggestions, num_sampled = options.pop("suggest", 0), options.pop("sample", None)
     axes, flags = _axes(others, problems, is_search=num_suggestions > 0)
     if not words[end + 1 :]:
         problems.append("no program: write it behind --, as in -- python train.py")
@@ -77,7 +78,8 @@ def run_command(ctx: typer.Context) -> None:
         options["search"] = OptunaSearch(n=num_suggestions)
     options.setdefault("experiment", name_of(train))
     with from_command_line():
-        outcome = run_grid(axes, train, **options)
+        runs = axes if num_sampled is None else RunBuilder.sample(axes, num_sampled, seed=0)
+        outcome = run_grid(runs, train, **options)
     raise typer.Exit(outcome.exit_code)
 
 
@@ -97,7 +99,9 @@ def _parser() -> argparse.ArgumentParser:
         epilog=_AXES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
+        conflict_handler="resolve",  # for --check
     )
+    parser._negative_number_matcher = _NUMBER  # noqa: SLF001 - argparse takes -1e-3 for an option
     add = parser.add_argument_group("the program and its metrics").add_argument
     add("--style", choices=STYLES, help="how an axis is written: --lr 0.1 (flags), or lr=0.1 (hydra)")
     add("--catch", choices=CAUGHT, help="read the calls of this library; +send sends them too")
@@ -112,7 +116,9 @@ def _parser() -> argparse.ArgumentParser:
     add("--decide", nargs="?", const="", metavar="AXIS", help="repeat until it is decided which value is best")
     add("--suggest", "--search", type=int, metavar="N", help="let Optuna suggest N runs")
     add("--report", action="store_const", const=True, help="write the page report.html")
-    add_options(parser, {"experiment": "the program's"}, is_command=True)
+    add_options(parser, {"experiment": "the program's"})
+    about = "try one run first, with these words in addition"
+    parser.add_argument("--check", nargs="?", const="", metavar="WORDS", help=about)
     return parser
 
 
@@ -126,7 +132,8 @@ def _axes(
         if re.match("--?[A-Za-z]", word):
             flag, _, value = word.partition("=")
             name = flag.lstrip("-").replace("-", "_")
-            flags[name], given[name] = flag, [value] * bool(value)
+            flags[name] = flag
+            given.setdefault(name, []).extend([value] * bool(value))
         elif given:
             given[name].append(word)
         else:
@@ -138,14 +145,13 @@ def _axes(
             problems.append(f"{flags[name]} has no value: write {flags[name]} true false, or put it behind --")
         elif ends := next(filter(None, map(_RANGE.fullmatch, values)), None):
             low, high = _value(ends[2]), _value(ends[3])
-            if is_search:
-                axes[name] = (LogUniform if ends[1] else IntRange if isinstance(low, int) else Uniform)(
-                    low, high
-                )
-            elif isinstance(low, int) and isinstance(high, int) and not ends[1] and len(values) == 1:
-                axes[name] = range(low, high + 1)
-            else:
+            are_whole = isinstance(low, int) and isinstance(high, int) and not ends[1]
+            if len(values) > 1 or not (is_search or are_whole):
                 problems.append(f"{flags[name]}: a range stands alone, and needs --search N but for 0..9")
+            elif is_search:
+                axes[name] = (LogUniform if ends[1] else IntRange if are_whole else Uniform)(low, high)
+            else:
+                axes[name] = range(low, high + 1)
     return axes, flags
 
 

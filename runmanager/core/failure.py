@@ -108,7 +108,7 @@ def _chain(error: BaseException) -> list[BaseException]:
     chain: list[BaseException] = []
     links: list[BaseException | None] = [error]
     for link in links:
-        if link is not None and link not in chain:
+        if link is not None and not any(link is other for other in chain):
             chain.append(link)
             links.append(link.__cause__ or (None if link.__suppress_context__ else link.__context__))
             links += link.exceptions if isinstance(link, BaseExceptionGroup) else ()

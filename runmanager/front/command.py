@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from runmanager.checks.changed import body_of, short_hash, unparsed
@@ -30,10 +31,9 @@ if TYPE_CHECKING:
 STYLES = ("flags", "hydra")
 CAUGHT = ("wandb", "trackio", "wandb+send", "trackio+send")
 
-_FOLDER = "files"
-"""The folder of a run that is `{folder}` in its command."""
 _PLACE = re.compile(r"\{([A-Za-z_][\w.]*)\}")
-_TICK_S, _GRACE_S = 0.05, 3.0  # between two looks at files; from SIGTERM to SIGKILL
+_TICK_S, _LONGEST_TICK_S = 0.05, 1.0  # between two looks at files
+_GRACE_S = 3.0  # from SIGTERM to SIGKILL
 _LAST = 1 << 14  # bytes of the output in which the cause of an error is sought
 # The shell leaves a process behind that kills the program's group when the pipe to it closes, at the latest
 # when this process dies; then it becomes the program.
@@ -52,11 +52,9 @@ def words_of(command: "Command") -> list[str]:
 
 
 def name_of(command: "Command") -> str:
-    """Return the name of a command's script, else of its program."""
+    """Return the name of a command's script or module, else of its program."""
     words = words_of(command)
-    scripts = [Path(word).stem for word in words if word.endswith(".py")]
-    modules = words[words.index("-m") + 1 :] if "-m" in words else []
-    return re.sub(r"[^\w-]", "_", [*scripts, *modules, Path(words[0]).stem][0])
+    return re.sub(r"[^\w-]", "_", Path(_script(words)).stem or _module(words) or Path(words[0]).stem)
 
 
 def with_program(fingerprint: "Fingerprint", command: "Command") -> "Fingerprint":
@@ -140,9 +138,8 @@ class Command:
             problems.append(f"no {{folder}} in metrics_file={self.metrics_file!r}: each run needs its own file")
         if not words or shutil.which(words[0]) is None:
             problems.append(f"no program {' '.join(words)!r}: write the command as in a terminal")
-        problems += [
-            f"no file {w!r} in {Path.cwd()}" for w in words[1:2] if w.endswith(".py") and not Path(w).exists()
-        ]
+        if not Path(_script(words[:2])).exists():  # a later one may be an argument
+            problems.append(f"no file {words[1]!r} in {Path.cwd()}")
         problems.raise_if_any(InvalidArgumentError)
 
     def __call__(self, run: Any, manager: "RunManager") -> None:
@@ -170,18 +167,20 @@ class Command:
             source: Any = LinesFile(Path(file), is_table=True) if file else lines
             if self.events or self.catch:
                 source = EventFiles(Path(file)) if self.events else LinesFile(calls)
-            rows.before = [*source.read()]
+            rows.before = [*source.read()] if again else []
             source.begin()
             lines.begin(partial(_show, opened.report_step))
             environment = {"PYTHONUNBUFFERED": "1", "HYDRA_FULL_ERROR": "1"}
             environment |= _visible(opened.device) if "device" in run._fields else {}
             environment |= _catching(self.catch, calls, opened.folder.id) if self.catch else {}
-            code: int | None = None
+            code, taken = None, 0.0
             with _executing(words, {**os.environ, **environment}, printed) as process:
                 while code is None and not rows.should_stop:
-                    with suppress(subprocess.TimeoutExpired):
-                        code = process.wait(_TICK_S)
+                    with suppress(subprocess.TimeoutExpired):  # to read takes a twentieth of the time at most
+                        code = process.wait(min(max(_TICK_S, 20 * taken), _LONGEST_TICK_S))
+                    before = perf_counter()
                     _read(source, lines, rows)
+                    taken = perf_counter() - before
             if rows.should_stop or code is None:
                 return
             _read(source, lines, rows)  # what its group has reported until it ended, too
@@ -197,11 +196,11 @@ class Command:
             _remove(printed, calls)
 
     def _flags(self, run: Any) -> list[str]:
-        """Return the words for the hyperparameters that have no position in the command."""
-        has_place = set(re.findall(_PLACE, " ".join([*words_of(self), self.resume or "", self.check or ""])))
+        """Return the words for the hyperparameters that do not stand in the command as `{lr}`."""
+        in_command = set(re.findall(_PLACE, " ".join([*words_of(self), self.resume or "", self.check or ""])))
         words: list[str] = []
         for name, value in run._asdict().items():
-            if name in has_place or name == "device" or value is None:
+            if name in in_command or name == "device" or value is None:
                 continue
             flag = self.flags.get(name, f"--{name}")
             if self.style == "hydra":
@@ -297,19 +296,30 @@ def _visible(device: "torch.device") -> dict[str, str]:
 
 
 def _catching(catch: str, calls: Path, id_: str) -> dict[str, str]:
-    """Return the variables by which a program imports our modules in position of `wandb` or `trackio`."""
+    """Return the variables by which a program imports our modules in place of `wandb` or `trackio`."""
     name, _, sends = catch.partition("+")
     caught = json.dumps({"name": name, "sends": bool(sends), "file": str(calls), "id": id_[:16]})
     path = f"{Path(__file__).parent / 'caught'}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
     return {"PYTHONPATH": path.rstrip(os.pathsep), "RUNMANAGER_CAUGHT": caught}
 
 
+def _script(words: Sequence[str]) -> str:
+    """Return the Python file that a command names, "" without one."""
+    return next((word for word in words if word.endswith(".py")), "")
+
+
+def _module(words: Sequence[str]) -> str:
+    """Return the module that a command executes by `-m`, "" without one."""
+    return words[words.index("-m") + 1] if "-m" in words[:-1] else ""
+
+
 def _python_files(words: Sequence[str]) -> dict[str, str]:
     """Return the statements of a command's script, and of the modules beside it that it imports, by file."""
-    paths = [Path(word).absolute() for word in words if word.endswith(".py") and Path(word).is_file()][:1]
-    folder = paths[0].parent if paths else Path.cwd()
-    if not paths and "-m" in words[:-1]:
-        paths = _modules(folder, f"{words[words.index('-m') + 1]}.__main__")
+    script, module = Path(_script(words)), _module(words)
+    folder = script.absolute().parent if script.is_file() else Path.cwd()
+    paths = [script.absolute()] if script.is_file() else []
+    if module and not paths:
+        paths = _modules(folder, f"{module}.__main__")
     texts: dict[str, str] = {}
     for path in paths:  # which grows
         body = body_of(path.read_text("utf-8", "replace"))

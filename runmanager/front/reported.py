@@ -161,8 +161,15 @@ class EventFiles:
         self._runs: dict[Path, EventRun] = {}
         self._offsets: dict[Path, int] = {}
 
+    def _files(self) -> list[Path]:
+        """Return the files, without those that we write."""
+        root, *parts = self._folder.parts
+        paths = sorted(Path(root).glob("/".join([*parts, "**/*tfevents*"])))
+        return [path for path in paths if not (path.parent / files.RUN).exists()]
+
     def begin(self) -> None:
         """Begin with what a program adds from now on."""
+        self._offsets = {path: path.stat().st_size for path in self._files()}
 
     def read(self) -> list[Reported]:
         """Return what was added since the last call, by time."""
@@ -170,11 +177,8 @@ class EventFiles:
         from runmanager.tensorboard.import_events import EventRun  # imports pandas
 
         given: list[Reported] = []
-        root, *parts = self._folder.parts
-        for path in sorted(Path(root).glob("/".join([*parts, "**/*tfevents*"]))):
-            if (path.parent / files.RUN).exists():  # we write it
-                continue
-            prefix = "".join(f"{part}/" for part in path.parent.parts[len(parts) + 1 :])
+        for path in self._files():
+            prefix = "".join(f"{part}/" for part in path.parent.parts[len(self._folder.parts) :])
             with suppress(OSError, ValueError), event_file.mapped(path) as content:
                 for position in event_file.records(content, self._offsets.get(path, 0)):
                     event = event_file.read_event(content[position])
@@ -199,7 +203,8 @@ class Rows:
         self._manager, self._run = manager, run
         self._goal = column_name(run.context.goal.metric) if run.context.goal else None
         self._row: dict[str, float] = {}
-        self._at = Reported({}, 0.0)  # the last epoch and step of the row
+        self._epoch: float | None = None  # the last of the row
+        self._step: float | None = None  # the last of the row
         self._position: float | None = None  # of the row
         self._dense: set[str] = set()  # columns that came more often than once in a row
         self._start = self._end = perf_counter()  # of the row
@@ -242,8 +247,8 @@ class Rows:
         self._row |= values
         if given.position is not None and (self._goal in values or self._goal not in self._row):
             self._position = given.position
-        epoch = self._at.epoch if given.epoch is None else given.epoch
-        self._at = Reported({}, 0.0, epoch, self._at.step if given.step is None else given.step)
+        self._epoch = self._epoch if given.epoch is None else given.epoch
+        self._step = self._step if given.step is None else given.step
         self._end = max(self._end, perf_counter() - max(0.0, time() - given.time))
 
     def _is_positioned(self, given: Reported) -> bool:
@@ -254,7 +259,7 @@ class Rows:
         """Whether the open row ends before these values."""
         if self._run.number > _MOST_ROWS or (self._goal and self._goal not in self._row):
             return False
-        for before, now in ((self._at.epoch, given.epoch), (self._at.step, given.step)):
+        for before, now in ((self._epoch, given.epoch), (self._step, given.step)):
             if before is not None and now is not None:
                 return before != now
         return not values.keys().isdisjoint(self._row)
@@ -282,8 +287,8 @@ class Rows:
         epoch.add_evaluation({**self._row, **position}, 0.0)
         epoch.start = self._start
         epoch.stop_clock(self._end)
-        self._row, self._position, self._start = {}, None, self._end
-        self._at = Reported({}, 0.0)
+        self._row, self._start = {}, self._end
+        self._epoch = self._step = self._position = None
         self._manager.end_epoch()
 
     def _resume(self, start: float) -> None:

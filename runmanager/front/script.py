@@ -123,9 +123,7 @@ def main(
     return outcome.exit_code
 
 
-def add_options(
-    parser: argparse.ArgumentParser, options: Mapping[str, Any], *, is_command: bool = False
-) -> None:
+def add_options(parser: argparse.ArgumentParser, options: Mapping[str, Any]) -> None:
     """Add the flags of the options of `run_grid`; `options` are the script's, or the defaults of a command."""
     group, defaults = parser.add_argument_group("execution"), {**DEFAULTS, **options}
 
@@ -147,11 +145,8 @@ def add_options(
     add("--retries", "further attempts of a run that was killed or hung", type=int, metavar="N")
     add("--max-seconds", "seconds after which the grid stops, with exit code 75", type=float, metavar="S")
     add("--on-error", "what the grid does when a run fails", choices=["continue", "stop"])
-    if is_command:
-        add("--check", "try one run first, with these words in addition", nargs="?", const="", metavar="WORDS")
-    else:
-        about = "try two steps of each setting; resume: whether it resumes"
-        add("--check", about, nargs="?", const=True, choices=["resume"])
+    about = "try two steps of each setting; resume: whether it resumes"
+    add("--check", about, nargs="?", const=True, choices=["resume"])
     add(
         "--only", "execute only these runs, in this process, for a debugger", type=int, nargs="+", metavar="RUN"
     )
@@ -160,7 +155,7 @@ def add_options(
     if search := options.get("search"):
         about = f"number of runs that the search suggests, including earlier runs (default: {search.n})"
         group.add_argument("--suggest", type=int, metavar="N", help=about)
-    elif not is_command:
+    else:
         group.add_argument("--sample", type=int, metavar="N", help="draw N runs of the grid at random")
 
 

@@ -63,7 +63,7 @@ def changes_of(loop: Loop, plan: Plan) -> Iterator[str]:
         step = advice(Status.CHANGED, "", them=_them(len(asked)))
         seconds = duration(sum(planned.before.seconds for planned in asked))
         who = counted(len(asked), "run")
-        yield f"! {who} changed and will wait, results of {seconds}: {_causes(asked)}; {step}"
+        yield f"! {who} changed and will wait, with results of {seconds}: {_causes(asked)}; {step}"
         lines = changed_lines(read_source(asked[0].before), loop.source)
         if len(lines) > _MOST_LINES:
             lines[_MOST_LINES:] = ["..."]

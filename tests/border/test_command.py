@@ -193,13 +193,13 @@ def test_wrong_arguments_are_refused_together(own_folder):
 def test_the_command_line_has_axes_and_options_before_the_program(own_folder):
     (own_folder / "train.py").write_text(HEAD + "say(val_acc=float(given('--lr')) + int(given('-s')))")
     words = ["--lr", "0.5", "0.25", "-s", "0..1", "--goal", "max:val_acc", "--executor", "inline"]
-    refused = command("run", "--lr", "--x", "0.1..0.5")
+    refused = command("run", "--lr", "--x", "0.1..0.5", "--y", "0..2", "7", "--y=8")
 
     planned = command("run", *words, "--plan", "--", PYTHON, "train.py")
     done = command("run", *words, "--", PYTHON, "train.py")
 
     assert (refused.code, planned.code, done.code) == (2, 0, 0)
-    for text in ("--lr has no value", "--x: a range stands alone", "no program"):
+    for text in ("--lr has no value", "--x: a range stands alone", "--y: a range stands alone", "no program"):
         assert text in refused.err
     assert "execute 4" in planned.out
     table = load_runs("runs/train")
