@@ -1,7 +1,6 @@
 """The system's calls for the files under a root: noted, and failing where a test says so."""
 
 import contextlib
-import errno
 import os
 import re
 import resource
@@ -106,11 +105,6 @@ class NthCall:
             self.is_mend_hit = True
             return self._mend
         return None
-
-
-def name_of(code: int) -> str:
-    """Return the name of an error, of KILL or of SHORT."""
-    return {KILL: "kill", SHORT: "short"}.get(code) or errno.errorcode[code]
 
 
 @contextlib.contextmanager

@@ -30,12 +30,6 @@ def grid(experiment: Path | str) -> dict[str, Any]:
     return content
 
 
-def params(folder: Path) -> dict[str, Any]:
-    """Return the hyperparameters of a run."""
-    content: dict[str, Any] = json.loads((folder / "run.json").read_bytes())["params"]
-    return content
-
-
 def journals(folder: Path) -> list[Path]:
     """Return the journals of a run, the first attempt first."""
     return sorted(folder.glob("attempt-*[0-9].jsonl"), key=lambda path: int(path.stem.partition("-")[2]))

@@ -56,10 +56,7 @@ def terminal(width: int = 80, **environment: str) -> Iterator[Terminal]:
     file = Terminal(width)
     usual = {"TERM": "xterm-256color", "COLUMNS": str(width), "LINES": "50", **environment}
     kept = {name: os.environ[name] for name in os.environ if name not in ("NO_COLOR", "FORCE_COLOR")}
-    with (
-        mock.patch.dict(os.environ, {**kept, **usual}, clear=True),
-        contextlib.redirect_stdout(file),
-    ):
+    with mock.patch.dict(os.environ, {**kept, **usual}, clear=True), contextlib.redirect_stdout(file):
         yield file
 
 

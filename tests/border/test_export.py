@@ -8,17 +8,23 @@ import sys
 from contextlib import suppress
 from unittest import mock
 
+import pandas as pd
 import pytest
 
 from runmanager import (
     MissingExtraError,
+    OptunaSearch,
+    RayExecutor,
     RunManager,
     StorageError,
+    Uniform,
     best,
+    export,
     export_mlflow,
     export_wandb,
     load_table,
 )
+from tests.border.experiments import execute
 
 
 def study(root, losses=((0.5, 0.25),)):
@@ -48,12 +54,21 @@ def test_the_tutorials_results_csv_is_read(tmp_path):
     assert best(rows, goal="max:accuracy")["lr"].tolist() == [0.001, 0.01]
 
 
-@pytest.mark.parametrize(("function", "extra"), [(export_mlflow, "mlflow"), (export_wandb, "wandb")])
-def test_without_the_library_the_extra_is_named(tmp_path, monkeypatch, function, extra):
-    monkeypatch.setitem(sys.modules, extra, None)
+@pytest.mark.parametrize(
+    ("call", "module", "extra"),
+    [
+        (export_mlflow, "mlflow", "mlflow"), (export_wandb, "wandb", "wandb"),
+        (lambda root: export(pd.DataFrame({"run": [1]}), root / "runs.parquet"), "pyarrow", "parquet"),
+        (lambda _: RayExecutor(), "ray", "ray"),
+        (lambda root: execute(root, {"x": Uniform(0, 1)}, print, search=OptunaSearch(2), goal="min:loss"),
+         "optuna", "optuna"),
+    ],
+)  # fmt: skip
+def test_without_the_library_the_extra_is_named(tmp_path, monkeypatch, call, module, extra):
+    monkeypatch.setitem(sys.modules, module, None)
 
-    with pytest.raises(MissingExtraError, match=rf"torch-runmanager\[{extra}\]"):
-        function(tmp_path)
+    with pytest.raises(MissingExtraError, match=rf"pip install 'torch-runmanager\[{extra}\]'"):
+        call(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -14,13 +14,7 @@ from tensorboard.summary.writer.event_file_writer import EventFileWriter
 from tensorboard.util.tensor_util import make_ndarray
 from torch.utils.tensorboard import SummaryWriter
 
-from runmanager import (
-    InvalidArgumentError,
-    RunsWarning,
-    from_tensorboard,
-    load_results,
-    run_grid,
-)
+from runmanager import InvalidArgumentError, RunsWarning, from_tensorboard, load_results, run_grid
 from tests.border.events import event_files, events_of, train
 from tests.border.experiments import QUIET
 

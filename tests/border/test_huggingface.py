@@ -7,11 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from runmanager import (
-    SuccessiveHalving,
-    load_runs,
-    load_steps,
-)
+from runmanager import SuccessiveHalving, load_runs, load_steps
 from tests.border.trainers import GRID, Stopped, execute, kill_one_after_the_other, study_of, table
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # those of transformers

@@ -12,15 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from runmanager import (
-    CheckpointError,
-    LoadedRun,
-    RunManager,
-    RunManagerError,
-    best,
-    load_run,
-    load_runs,
-)
+from runmanager import CheckpointError, LoadedRun, RunManager, RunManagerError, best, load_run, load_runs
 from tests.border import reading
 
 

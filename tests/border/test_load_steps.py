@@ -12,15 +12,7 @@ import pandas as pd
 import pytest
 import torch
 
-from runmanager import (
-    InvalidArgumentError,
-    RunManager,
-    best,
-    load_results,
-    load_run,
-    load_runs,
-    load_steps,
-)
+from runmanager import InvalidArgumentError, RunManager, best, load_results, load_run, load_runs, load_steps
 from tests.border import reading
 from tests.border.events import events_of
 from tests.border.experiments import manager_in

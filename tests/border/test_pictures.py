@@ -21,15 +21,7 @@ from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 
 from experiments.fashion_grid import make_network as make_tutorials_network
 from runmanager import TensorBoard, load_steps
-from tests.border.events import (
-    LOADER,
-    events_of,
-    make_network,
-    manager_in,
-    pixels_of,
-    train,
-    values_of,
-)
+from tests.border.events import LOADER, events_of, make_network, manager_in, pixels_of, train, values_of
 
 RUN = {"lr": 0.1}
 

@@ -20,7 +20,6 @@ from runmanager import (
     EpochRecord,
     GridError,
     InvalidArgumentError,
-    MissingExtraError,
     Outcome,
     RayExecutor,
     RunBuilder,
@@ -57,13 +56,6 @@ def complete(_run, _report):
 
 
 # Without a cluster
-
-
-def test_ray_is_named_with_its_extra_if_it_is_missing(monkeypatch):
-    monkeypatch.setitem(sys.modules, "ray", None)
-
-    with pytest.raises(MissingExtraError, match=r"torch-runmanager\[ray\]"):
-        RayExecutor()
 
 
 @pytest.fixture

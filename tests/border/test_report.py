@@ -10,14 +10,7 @@ from unittest import mock
 
 import pytest
 
-from runmanager import (
-    IntRange,
-    LogUniform,
-    RunBuilder,
-    SuccessiveHalving,
-    run_grid,
-    write_report,
-)
+from runmanager import IntRange, LogUniform, RunBuilder, SuccessiveHalving, run_grid, write_report
 from tests.border.experiments import QUIET, Scored, execute
 from tests.border.pages import by_id, parse, text_of
 from tests.border.reading import flip

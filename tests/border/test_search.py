@@ -1,7 +1,6 @@
 """`search=OptunaSearch(...)`: suggestions that survive a kill, none executed twice (docs/grids.md)."""
 
 import math
-import sys
 from typing import Any
 
 import optuna
@@ -12,7 +11,6 @@ from runmanager import (
     IntRange,
     InvalidArgumentError,
     LogUniform,
-    MissingExtraError,
     OptunaSearch,
     RunBuilder,
     RunManager,
@@ -345,10 +343,3 @@ def test_arguments_of_a_search_are_checked(options):
 
     assert name in str(caught.value)
     assert repr(value) in str(caught.value)
-
-
-def test_without_optuna_the_extra_is_named(start, monkeypatch):
-    monkeypatch.setitem(sys.modules, "optuna", None)
-
-    with pytest.raises(MissingExtraError, match=r"torch-runmanager\[optuna\]"):
-        start(height)

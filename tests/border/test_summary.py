@@ -12,14 +12,7 @@ import torch
 from PIL import Image
 from torch import nn
 
-from runmanager import (
-    CheckpointError,
-    InvalidArgumentError,
-    StorageError,
-    load_results,
-    load_run,
-    load_runs,
-)
+from runmanager import CheckpointError, InvalidArgumentError, StorageError, load_results, load_run, load_runs
 from tests.border.disk import small_disk
 from tests.border.experiments import manager_in
 

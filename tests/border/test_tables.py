@@ -6,7 +6,6 @@ import itertools
 import json
 import math
 import pickle
-import sys
 from contextlib import suppress
 from importlib.util import find_spec
 from io import StringIO
@@ -171,13 +170,6 @@ def test_files_that_hold_no_table_and_other_formats_are_refused(tmp_path, name, 
     for call in (lambda path: export(pd.DataFrame(), path), load_table):
         with pytest.raises(GridError, match=r"must end in .csv, .json, .parquet"):
             call(tmp_path / name[0])
-
-
-def test_without_pyarrow_parquet_names_what_to_install(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-
-    with pytest.raises(GridError, match=r"pip install 'torch-runmanager\[parquet\]'"):
-        export(pd.DataFrame({"run": [1]}), tmp_path / "runs.parquet")
 
 
 def test_an_export_for_which_there_is_no_space_keeps_the_file_before(tmp_path):

@@ -15,15 +15,7 @@ from tensorboard.plugins.hparams.api_pb2 import Status
 from torch import nn
 from torch.utils.tensorboard import SummaryWriter
 
-from runmanager import (
-    RunsWarning,
-    fit,
-    from_tensorboard,
-    load_results,
-    load_runs,
-    load_steps,
-    run_grid,
-)
+from runmanager import RunsWarning, fit, from_tensorboard, load_results, load_runs, load_steps, run_grid
 from tests.border.disk import small_disk
 from tests.border.events import (
     IMAGES,

@@ -7,13 +7,7 @@ import math
 import pytest
 import torch
 
-from runmanager import (
-    RunManager,
-    RunsWarning,
-    TensorBoard,
-    load_results,
-    write_report,
-)
+from runmanager import RunManager, RunsWarning, TensorBoard, load_results, write_report
 from tests.border import reading
 from tests.border.events import scalars_of
 from tests.border.experiments import execute

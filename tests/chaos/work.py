@@ -9,10 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn import functional
-from torch.utils.data import (
-    DataLoader,
-    TensorDataset,
-)
+from torch.utils.data import DataLoader, TensorDataset
 
 from runmanager import (
     Decide,
