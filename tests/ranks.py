@@ -17,11 +17,11 @@ import torch
 import torch._dynamo  # here, so that no rank has to import it, nor pandas and TensorBoard
 import torch.utils.tensorboard
 from torch import nn
-from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 from runmanager import RunBuilder, RunManager, load_runs, run_grid
+from tests.border.work import learn
 
 INPUTS = torch.randn(48, 4, generator=torch.Generator().manual_seed(0))
 SAMPLES = TensorDataset(INPUTS, (INPUTS.sum(dim=1) > 0).long())
@@ -53,11 +53,7 @@ def train(run: Any, manager: RunManager, case: str = "plain") -> None:
         manager.evaluate(loader, "start")
         for epoch in manager.epochs(3, checkpoint=parts, keep="best:loss"):
             for step, (inputs, labels) in enumerate(manager.batches(), 1):
-                preds = model(inputs)
-                loss = functional.cross_entropy(preds, labels)
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
+                preds, loss = learn(model, optimizer, inputs, labels)
                 misfortune(case, (epoch, step, rank))
                 bad = case == "nan" and (epoch, step, rank) == (2, 3, 1)
                 manager.track_loss(loss * math.nan if bad else loss, inputs)

@@ -12,9 +12,9 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
 from tensorboard.plugins.hparams import metadata
 from torch import nn
-from torch.nn import functional
 
 from runmanager import RunManager
+from tests.border.work import learn
 
 IMAGES = torch.linspace(0, 1, 8 * 16).reshape(8, 1, 4, 4)
 LABELS = torch.tensor([0, 1, 2, 0, 1, 2, 0, 1])
@@ -48,11 +48,7 @@ def train(
     with manager.run(run, network, LOADER):
         for epoch in manager.epochs(num_epochs, checkpoint=parts):
             for images, labels in manager.batches():
-                preds = network(images)
-                loss = functional.cross_entropy(preds, labels)
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
+                preds, loss = learn(network, optimizer, images, labels)
                 manager.track_loss(loss, images)
                 manager.track_num_correct(preds, labels)
             manager.evaluate(LOADER)

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from runmanager import load_results, load_run, load_runs
 from tests.border import reading
 from tests.border.events import scalars_of
-from tests.border.work import announce, left, meet, scaled, start, statuses, trained
+from tests.border.work import announce, left, meet, minimize, scaled, start, statuses, trained
 
 pytestmark = pytest.mark.usefixtures("own_folder")
 DATA = TensorDataset(torch.randn(14, 1, 2, 2, generator=torch.Generator().manual_seed(0)), torch.arange(14) % 3)
@@ -110,9 +110,7 @@ def averaging(run, manager):
         for epoch in manager.epochs(3, checkpoint=parts, keep=keep):
             for batch in manager.batches():
                 loss = step(network, batch)
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
+                minimize(optimizer, loss)
                 manager.track_loss(loss, batch)
             meet(run, epoch)
             manager.evaluate(loader, step=lambda _, batch: step(averaged, batch))

@@ -16,7 +16,7 @@ from torch import nn
 from runmanager import ExperimentLockedError, RunManager, StorageError, load_runs, load_steps
 from tests.border import reading
 from tests.border.disk import SHORT, Disk, NthCall
-from tests.border.work import announce, left, meet
+from tests.border.work import announce, left, meet, minimize
 from tests.border.work import start as start_in_this_process
 
 pytestmark = pytest.mark.usefixtures("own_folder")
@@ -35,9 +35,7 @@ def train(run, manager):
     with manager.run(run, network):
         for epoch in manager.epochs(2, checkpoint={"network": network, "optimizer": optimizer}, keep="last"):
             loss = network(torch.ones(1, 2)).square().mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
+            minimize(optimizer, loss)
             manager.track_loss(loss, 1)
             manager.log(step_loss=loss)
             meet(run, epoch)

@@ -13,7 +13,9 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from torch import nn
 from torch.utils.data import DataLoader
 
-from runmanager import Listener, RunsWarning, SuccessiveHalving, load_results, load_runs, run_grid
+from runmanager import Listener, RunsWarning, SuccessiveHalving, load_results, load_runs
+from tests.border.experiments import complete, execute
+from tests.border.work import minimize
 
 TIMES = ["epoch duration", "run duration", "peak memory"]
 pytestmark = pytest.mark.filterwarnings("ignore:listener ")
@@ -104,9 +106,7 @@ def train(run, manager):
         for _ in manager.epochs(4, checkpoint=parts, keep="last"):
             for inputs in manager.batches():
                 loss = network(inputs * torch.rand(4)).square().mean() + random.random() / 1e3  # noqa: S311
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
+                minimize(optimizer, loss)
                 manager.track_loss(loss, inputs)
             manager.log(last_loss=loss)
 
@@ -114,12 +114,7 @@ def train(run, manager):
 def start(root, executor, *listeners, **options):
     """Execute three runs, of which the first is the worst."""
     options = {"executor": executor, "tensorboard": True, "goal": "min:loss", **options}
-    return execute(root, {"lr": [0.3, 0.1, 0.2], "seed": [0]}, train, *listeners, **options)
-
-
-def execute(root, grid, function, *listeners, **options):
-    how: dict[str, Any] = {"executor": "inline", "display": False, "tensorboard": False, **options}
-    return run_grid(grid, function, experiment="e", root=root, listeners=list(listeners), **how)
+    return execute(root, {"lr": [0.3, 0.1, 0.2], "seed": [0]}, train, listeners=[*listeners], **options)
 
 
 def results_of(root):
@@ -199,7 +194,7 @@ def test_the_time_that_a_run_waits_for_a_listener_is_none_of_its_own(where, tmp_
                 manager.evaluate([(torch.rand(2, 4), torch.zeros(2, dtype=torch.long))])
 
     Pondering.where = where
-    execute(tmp_path, {"lr": [0.1]}, evaluating, Pondering())
+    execute(tmp_path, {"lr": [0.1]}, evaluating, listeners=[Pondering()])
 
     durations = load_results(tmp_path)[["epoch duration", "run duration"]]
     assert (durations >= 0).all(axis=None)
@@ -218,7 +213,7 @@ def test_a_listener_gets_hyperparameters_of_its_own(where, tmp_path):
             assert len(run.sizes) == 1
 
     Appending.where = where
-    outcome = execute(tmp_path, {"sizes": [[1], [2]]}, slowly, Appending())
+    outcome = execute(tmp_path, {"sizes": [[1], [2]]}, slowly, listeners=[Appending()])
 
     assert outcome.runs[["sizes", "status"]].to_numpy().tolist() == [[[1], "completed"], [[2], "completed"]]
 
@@ -247,7 +242,7 @@ def test_a_listener_in_the_parent_hears_each_event_of_a_run_and_that_its_grid_wa
                 if run.lr == 0.2:
                     raise KeyboardInterrupt
 
-    outcome = execute(tmp_path, {"lr": [0.1, 0.2, 0.3]}, tested_first, All())
+    outcome = execute(tmp_path, {"lr": [0.1, 0.2, 0.3]}, tested_first, listeners=[All()])
 
     first = [("began", 0.1), (0, 0), ("epoch", 1), ("ended", "completed", False)]
     assert heard == [*first, ("began", 0.2), (0, 0), ("ended", "interrupted", False)]
@@ -280,13 +275,10 @@ def test_a_listener_that_is_too_slow_misses_epochs_but_no_end(tmp_path):
             self.events.append("end")
 
     def train(run, manager):
-        with manager.run(run):
-            for _ in manager.epochs(1_100):
-                manager.track_loss(run.lr, 1)
+        complete(run, manager, [0.5] * 1_100)
         is_done.set()
 
-    options: dict[str, Any] = {"executor": "inline", "tensorboard": False, "display": False}
-    run_grid({"lr": [0.1]}, train, experiment="e", root=tmp_path, listeners=[Busy()], **options)
+    execute(tmp_path, {"lr": [0.1]}, train, listeners=[Busy()])
 
     assert Busy.events == ["epoch"] * (len(Busy.events) - 1) + ["end"]
     assert 0 < len(Busy.events) <= 1_001

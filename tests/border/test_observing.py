@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
 from runmanager import RunManager
+from tests.border.work import learn
 
 DATA = TensorDataset(torch.randn(24, 1, 4, 4, generator=torch.Generator().manual_seed(7)), torch.arange(24) % 3)
 
@@ -51,11 +51,8 @@ def trained(manager, seed, num_workers):
         for _ in manager.epochs(2):
             for images, labels in manager.batches():
                 noise = random.random() + np.random.rand()  # noqa: NPY002, S311
-                preds = network(images + noise * torch.rand_like(images))
-                loss = functional.cross_entropy(preds, labels)
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
+                inputs = images + noise * torch.rand_like(images)
+                preds, loss = learn(network, optimizer, inputs, labels)
                 manager.track_loss(loss, images)
                 manager.track_num_correct(preds, labels)
                 manager.track(noise=noise)

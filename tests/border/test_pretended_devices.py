@@ -23,7 +23,6 @@ from torch.utils.data import DataLoader
 
 from runmanager import (
     ImageTensors,
-    RunManager,
     RunsWarning,
     TensorLoader,
     available_devices,
@@ -33,8 +32,9 @@ from runmanager import (
     run_grid,
 )
 from tests.accelerators import FULL, WELL, Machine, installed
-from tests.border.events import scalars_of
+from tests.border.events import manager_in, scalars_of
 from tests.border.experiments import QUIET
+from tests.border.work import learn
 
 CUDA = torch.device("cuda:0")
 NAME = "a pretended device"
@@ -66,20 +66,6 @@ def floats(samples):
 def network():
     torch.manual_seed(0)
     return nn.Sequential(nn.Conv2d(1, 4, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(64, 10))
-
-
-def manager_in(root, **options):
-    return RunManager("exp", root, display=False, **options)
-
-
-def learn(model, optimizer, inputs, labels):
-    """Train a network with a batch; return its scores and the loss."""
-    preds = model(inputs)
-    loss = nn.functional.cross_entropy(preds, labels)
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-    return preds, loss
 
 
 # Numbers

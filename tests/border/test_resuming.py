@@ -19,7 +19,6 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.nn import functional
 from torch.utils.data import DataLoader, RandomSampler, TensorDataset
 
 from runmanager import (
@@ -34,7 +33,7 @@ from runmanager import (
 )
 from tests.border import reading
 from tests.border.disk import Disk
-from tests.border.work import announce, left, meet, start, trained
+from tests.border.work import announce, learn, left, meet, minimize, start, trained
 
 pytestmark = pytest.mark.usefixtures("own_folder")
 IMAGES = torch.randn(14, 1, 2, 2, generator=torch.Generator().manual_seed(0))
@@ -75,10 +74,7 @@ def stateful(run, manager):
             for number, (images, labels) in enumerate(manager.batches()):
                 if number == 1:
                     meet(run, epoch)
-                loss = functional.cross_entropy(network(images), labels)
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
+                _, loss = learn(network, optimizer, images, labels)
                 manager.track_loss(loss, images)
             scheduler.step()
             manager.evaluate(DataLoader(DATA, 5, shuffle=True))
@@ -432,9 +428,7 @@ def descend(parts, loss_of, num_epochs, fault=None, begin=str, **options):
             if epoch == fault:
                 raise KeyboardInterrupt
             loss = loss_of()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
+            minimize(optimizer, loss)
             manager.track_loss(loss, 1)
             losses.append(loss.item())
     return losses

@@ -14,6 +14,7 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
 from runmanager import RunBuilder, RunManager
+from tests.border.work import learn
 
 TRAIN_SET = TensorDataset(
     torch.randn(50, 1, 6, 6, generator=torch.Generator().manual_seed(0)), torch.arange(50) % 10
@@ -45,15 +46,6 @@ def begin(run, train_set=TRAIN_SET):
     return network, loader, optim.Adam(network.parameters(), lr=run.lr)
 
 
-def step(network, optimizer, images, labels):
-    preds = network(images)
-    loss = functional.cross_entropy(preds, labels)
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-    return preds, loss
-
-
 def latest_form(m, run):
     device = torch.device(run.device)
     network, loader, optimizer = begin(run)
@@ -63,7 +55,7 @@ def latest_form(m, run):
         for batch in loader:
             images = batch[0].to(device)
             labels = batch[1].to(device)
-            preds, loss = step(network, optimizer, images, labels)
+            preds, loss = learn(network, optimizer, images, labels)
             m.track_loss(loss, batch)
             m.track_num_correct(preds, labels)
         m.end_epoch()
@@ -76,7 +68,7 @@ def form_with_the_managers_own(m, run):
     for _epoch in range(2):
         m.begin_epoch()
         for images, labels in m.loader:
-            preds, loss = step(m.network, optimizer, images, labels)
+            preds, loss = learn(m.network, optimizer, images, labels)
             m.track_num_correct(preds, labels)
             m.track_loss(loss)
         m.end_epoch()
@@ -88,7 +80,7 @@ def form_of_this_package(m, run):
     with m.run(run, network, loader):
         for _epoch in m.epochs(run.num_epochs):
             for images, labels in m.batches():
-                preds, loss = step(network, optimizer, images, labels)
+                preds, loss = learn(network, optimizer, images, labels)
                 m.track_loss(loss, images)
                 m.track_num_correct(preds, labels)
 
@@ -100,7 +92,7 @@ def plain_torch(run):
     for _epoch in range(run.num_epochs):
         total_loss, total_correct = 0.0, 0
         for images, labels in loader:
-            preds, loss = step(network, optimizer, images, labels)
+            preds, loss = learn(network, optimizer, images, labels)
             total_loss += loss.item() * len(images)
             total_correct += preds.argmax(dim=1).eq(labels).sum().item()
         rows.append((total_loss / 50, total_correct / 50))

@@ -66,6 +66,21 @@ def scaled(scale: float) -> Callable[[Any, Any], None]:
     return train_scaled
 
 
+def minimize(optimizer: torch.optim.Optimizer, loss: torch.Tensor) -> None:
+    """Make a step that lowers a loss."""
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+
+
+def learn(network: Any, optimizer: Any, inputs: torch.Tensor, labels: torch.Tensor) -> tuple[Any, Any]:
+    """Train a network with a batch; return its scores and the loss."""
+    preds = network(inputs)
+    loss = torch.nn.functional.cross_entropy(preds, labels)
+    minimize(optimizer, loss)
+    return preds, loss
+
+
 class Dropping:
     """Gets Ctrl-C where Python drops what is raised."""
 

@@ -24,6 +24,7 @@ from runmanager import (
     Uniform,
     run_grid,
 )
+from tests.border.work import learn
 
 EXPERIMENT = "grid"
 SAMPLES = torch.linspace(-1, 1, 64 * 8).reshape(64, 8).sin()
@@ -56,11 +57,7 @@ def train(run: Any, manager: RunManager) -> None:
     with manager.run(run, network, loader):
         for _ in manager.epochs(run.num_epochs, checkpoint=state, keep="last"):
             for samples, labels in manager.batches():
-                preds = network(samples)
-                loss = functional.cross_entropy(preds, labels)
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
+                preds, loss = learn(network, optimizer, samples, labels)
                 manager.track_loss(loss, samples)
                 manager.track_num_correct(preds, labels)
                 manager.log({"step_loss": loss, "step_sum": preds.sum()}, every=1 + (run.lr > 0.015))
