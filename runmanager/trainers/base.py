@@ -15,6 +15,7 @@ from runmanager.front.manager import RunManager
 from runmanager.front.reported import columns
 
 if TYPE_CHECKING:
+    from runmanager.core.epoch import OpenEpoch
     from runmanager.core.open_run import OpenRun
 
 
@@ -30,6 +31,11 @@ class TrainedRun:
     def opened(self) -> "OpenRun":
         """The open run."""
         return self.manager._open_run("a trainer's epoch")
+
+    @property
+    def epoch(self) -> "OpenEpoch":
+        """The open epoch."""
+        return self.manager._open_epoch("a trainer's step")  # noqa: SLF001 - as adapters do
 
     @property
     def is_in_epoch(self) -> bool:
@@ -74,11 +80,12 @@ class TrainedRun:
             rule = f"the trainer continues after epoch {after}, the run after epoch {opened.number}"
             raise LifecycleError(f"{rule}: write {step}, once in a run")
         assert isinstance(state, TrainerState)
-        state.is_saved, state.save_epoch = is_saving, save_epoch
-        inexact = inexact or by_workers(loader)
-        if is_saving and inexact:
-            warn(inexact)
-            state.inexact = inexact  # known too late for the journal's first line
+        state.is_saved = is_saving
+        if is_saving:
+            state.save_epoch = save_epoch
+            state.inexact = inexact or by_workers(loader)  # known too late for the journal's first line
+        if state.inexact:
+            warn(state.inexact)
         if optimizer:
             state.learning_rate = lambda: float(optimizer.param_groups[0]["lr"])
         if opened.loader is None:  # the loader of a stream has no length and therefore no truth value
@@ -88,6 +95,13 @@ class TrainedRun:
         """Begin an epoch; `num_epochs` is the number of all epochs, None if unknown."""
         self.opened.num_epochs = num_epochs
         self.manager.begin_epoch()
+
+    def log(self, values: Mapping[str, Any]) -> None:
+        """Log the values of a step, as curves."""
+        named = columns(values, self.opened.folder.params)
+        self.manager.log(
+            {f"step_{name}" if name in ("loss", "accuracy") else name: value for name, value in named.items()}
+        )
 
     def begin_evaluation(self) -> None:
         """Stop the clock of the epoch."""

@@ -12,7 +12,6 @@ from runmanager.core.manager import LeaveTrain
 from runmanager.devices import ranks
 from runmanager.errors import InvalidArgumentError, MissingExtraError, is_count
 from runmanager.front.manager import RunManager
-from runmanager.front.reported import columns
 from runmanager.trainers.base import TrainedRun
 
 try:
@@ -56,8 +55,8 @@ def training_arguments(
     device, seed = run.opened.device, run.opened.folder.params.get("seed")
     arguments: dict[str, Any] = {
         "output_dir": str(run.folder), "use_cpu": device.type == "cpu", "report_to": "none",
-        "disable_tqdm": True, "logging_strategy": "epoch", "logging_nan_inf_filter": False,
-        "save_strategy": "epoch", "save_total_limit": _LIMIT, "restore_callback_states_from_checkpoint": True,
+        "disable_tqdm": True, "logging_strategy": "epoch", "save_strategy": "epoch",
+        "save_total_limit": _LIMIT, "restore_callback_states_from_checkpoint": True,
     }  # fmt: skip
     arguments |= {"seed": seed} if is_count(seed) else {}
     training = kind(**{**arguments, **options})
@@ -123,7 +122,7 @@ class RunManagerCallback(TrainerCallback):
             kwargs.get("train_dataloader"),
             is_saving=self._is_saving,
         )
-        if self._is_saving and Path(args.output_dir or "").absolute() != self.run.folder.absolute():
+        if self._is_saving and args.output_dir != str(self.run.folder):
             rule = f"output_dir is {args.output_dir!r}, but checkpoints have to be in the folder of the run"
             advice = "training_arguments(manager), or RunManagerCallback(manager, checkpoint=False)"
             raise InvalidArgumentError(f"{rule}: write {advice}")
@@ -141,9 +140,7 @@ class RunManagerCallback(TrainerCallback):
         self, args: TrainingArguments, state: "State", control: "TrainerControl", **kwargs: Any
     ) -> None:
         """Count the step; stop the clock if an evaluation follows."""
-        epoch = self.run.opened.epoch
-        assert epoch is not None
-        epoch.step += 1
+        self.run.epoch.step += 1
         self.run.opened.report_step()
         if control.should_evaluate:
             self.run.begin_evaluation()
@@ -152,9 +149,7 @@ class RunManagerCallback(TrainerCallback):
         self, args: TrainingArguments, state: "State", control: "TrainerControl", **kwargs: Any
     ) -> None:
         """Stop the clock, and request the values and the checkpoint of the epoch from the trainer."""
-        epoch = self.run.opened.epoch
-        assert epoch is not None
-        epoch.stop_clock()
+        self.run.epoch.stop_clock()
         self._has_ended = control.should_log = True
         control.should_save = self._is_saving and not self.run.most_steps
         if control.should_evaluate:
@@ -169,16 +164,11 @@ class RunManagerCallback(TrainerCallback):
         **kwargs: Any,
     ) -> None:
         """Log the values of a step; do not save an epoch whose loss is not finite."""
-        if _END in (logs or {}):
-            self._commit(state, control)
         if self._has_ended:
             if not math.isfinite(self._values(state).get("loss", 0.0)):
                 control.should_save, control.should_training_stop = False, True
         elif self.run.is_in_epoch:
-            named = columns(_without_speeds(logs or {}), self.run.opened.folder.params)
-            self.run.manager.log(
-                {f"step_{name}" if name in ("loss", "accuracy") else name: v for name, v in named.items()}
-            )
+            self.run.log(_without_speeds(logs or {}))
 
     def on_prediction_step(
         self, args: TrainingArguments, state: "State", control: "TrainerControl", **kwargs: Any

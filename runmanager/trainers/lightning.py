@@ -17,7 +17,6 @@ from runmanager.core.loaders import generators
 from runmanager.devices import ranks, torch_devices
 from runmanager.errors import LifecycleError, MissingExtraError
 from runmanager.front.manager import RunManager
-from runmanager.front.reported import columns
 from runmanager.trainers.base import TrainedRun
 
 __all__ = ["RunManagerCallback", "checkpoint_path", "trainer_options"]
@@ -60,11 +59,10 @@ def trainer_options(manager: RunManager, **options: Any) -> dict[str, Any]:
     """
     run = TrainedRun(manager)
     opened = run.opened
-    # Lightning's hints are off until the run ends, unless the user has set another level
+    # Lightning's hints are off until the run ends
     logger = logging.getLogger(f"{Logger.__module__.partition('.loggers')[0]}.utilities.rank_zero")
-    if not logger.level and logger.getEffectiveLevel() == logging.INFO:
-        logger.setLevel(logging.WARNING)
-        manager._scope.callback(logger.setLevel, logging.NOTSET)
+    manager._scope.callback(logger.setLevel, logger.level)
+    logger.setLevel(max(logger.level, logging.WARNING))
     callbacks, loggers = (
         [] if value in (None, True, False) else [*value] if isinstance(value, Sequence) else [value]
         for value in (options.pop("callbacks", None), options.pop("logger", None))
@@ -167,8 +165,6 @@ class RunManagerCallback(Checkpoint):  # type: ignore[misc]  # mypy does not fol
         opened = self.run.opened
         if not opened.has_begun:
             checkpoint_path(self.run.manager)  # what the program has left out
-        if self._loaded.get("run") != opened.folder.id:
-            self._loaded = {}  # the checkpoint is from another run; this run begins with its weights
         self.run.begin(
             self._loaded.get("epoch", 0),
             "trainer.fit(..., ckpt_path=checkpoint_path(manager))",
@@ -179,11 +175,13 @@ class RunManagerCallback(Checkpoint):  # type: ignore[misc]  # mypy does not fol
             save_epoch=partial(self._save, trainer),
         )
         if self._loaded:
-            trainer.should_stop = trainer.should_stop or self._loaded["should_stop"]
-            # Lightning steps ReduceLROnPlateau only after its checkpoint
-            for index, value in self._loaded["plateau"].items():
-                scheduler = trainer.lr_scheduler_configs[int(index)].scheduler
-                trainer.lightning_module.lr_scheduler_step(scheduler, torch.tensor(value))
+            trainer.should_stop |= self._loaded["should_stop"]
+            metrics = self._loaded["metrics"]
+            for config in trainer.lr_scheduler_configs if pl_module.automatic_optimization else ():
+                # Lightning steps ReduceLROnPlateau only after its checkpoint
+                is_due = config.interval == "epoch" and opened.number % config.frequency == 0
+                if config.reduce_on_plateau and is_due and config.monitor in metrics:
+                    pl_module.lr_scheduler_step(config.scheduler, metrics[config.monitor])
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         """Begin the epoch; restore the random states first if the trainer has just resumed."""
@@ -208,9 +206,7 @@ class RunManagerCallback(Checkpoint):  # type: ignore[misc]  # mypy does not fol
         loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
         if not isinstance(loss, torch.Tensor):
             return  # the step was skipped
-        if pl_module.automatic_optimization:
-            # Lightning divides the loss by accumulate_grad_batches
-            loss = loss * trainer.accumulate_grad_batches
+        loss = loss * trainer.accumulate_grad_batches  # by which Lightning has divided it
         try:
             size = max(int(extract_batch_size(batch)), 1)
         except Exception:  # noqa: BLE001 - Lightning's own error, for a batch without a tensor
@@ -257,24 +253,12 @@ class RunManagerCallback(Checkpoint):  # type: ignore[misc]  # mypy does not fol
 
     def _save(self, trainer: Any, number: int) -> None:
         """Write Lightning's checkpoint of an epoch; keep the previous checkpoint until the commit."""
-        if not self._is_saving:
-            return
-        opened = self.run.opened
         loader_states = {
             name: generator.get_state() for name, generator in generators(trainer.train_dataloader)
         }
-        random = ranks.gather((torch_devices.random_states(opened.device), loader_states))
-        plateau = {
-            str(index): float(trainer.callback_metrics[config.monitor])
-            for index, config in enumerate(trainer.lr_scheduler_configs)
-            if config.reduce_on_plateau
-            and config.interval == "epoch"
-            and number % config.frequency == 0
-            and config.monitor in trainer.callback_metrics
-        }
+        random = ranks.gather((torch_devices.random_states(self.run.opened.device), loader_states))
         self._state = {
-            "run": opened.folder.id, "epoch": number, "random": random, "plateau": plateau,
-            "should_stop": bool(trainer.should_stop),
+            "epoch": number, "random": random, "metrics": self._reported, "should_stop": trainer.should_stop,
         }  # fmt: skip
         folder = self.run.folder
         path = folder / f"epoch-{number}.ckpt"
@@ -323,11 +307,7 @@ class _StepLogger(Logger):  # type: ignore[misc]  # as above
     def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
         """Log the values of a step; steps are the batches of the run."""
         if self.run.is_in_epoch:  # Lightning logs values again that the callback has committed
-            values = {name: value for name, value in metrics.items() if name != "epoch"}
-            named = columns(values, self.run.opened.folder.params)
-            self.run.manager.log(
-                {name: v for name, v in named.items() if name not in ("loss", "accuracy", "step")}
-            )
+            self.run.log({name: value for name, value in metrics.items() if name != "epoch"})
 
     def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
         """Do nothing, as the table has the run's hyperparameters."""
