@@ -5,12 +5,13 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from runmanager.core.grid import Grid, RunBuilder, flat, mapping_of, space_of
+from runmanager.core.grid import Grid, RunBuilder, flat, space_of
 from runmanager.core.loop import INTERRUPTED, STORAGE_FAILED
 from runmanager.core.outcome import from_command_line
 from runmanager.core.ranges import IntRange, Range
@@ -45,7 +46,8 @@ def main(
     ``--jobs``, ``--executor``; ``--help`` lists all flags.
 
     Args:
-        params: The grid: axis -> values. An axis of a nested mapping has a flag like ``--opt.lr``.
+        params: The grid: axis -> values. An axis of a nested mapping has a flag like ``--opt.lr``, a paired
+            axis has none.
         train: Called as ``train(run, manager)``, with its further parameters by name.
         experiment: The name of the experiment; by default the name of the script.
         help: Axis or setting -> its description for ``--help``. The type follows from the grid's values: whole
@@ -75,8 +77,17 @@ def main(
         0
     """
     space_of(params)
-    axes: dict[str, Any] = dict(flat(mapping_of(params) or {}))
-    settings, problems = _settings(train, axes, constants), Problems()
+    grid: dict[Any, Any] = dict(flat(params))
+    axes = {name: values for name, values in grid.items() if isinstance(name, str)}  # not the paired ones
+    further = [*inspect.signature(train).parameters.values()][2:]
+    settings = {each.name: [each.default] for each in further if each.default is not each.empty}
+    for name in constants:
+        if name not in settings:
+            raise InvalidArgumentError(
+                f"constants= has {name!r}, which is no parameter of train with a default"
+            )
+    settings = {name: default for name, default in settings.items() if name not in axes}
+    fixed = {name: settings.pop(name) for name in constants if name in settings}
     parser = argparse.ArgumentParser(
         description=inspect.getdoc(train),
         usage="%(prog)s [--AXIS VALUE ...] [OPTION ...]; --help lists all",
@@ -86,8 +97,12 @@ def main(
     )
     parser._negative_number_matcher = _NEGATIVE  # noqa: SLF001 - argparse parses neither -1e-3 nor -1..1
     options = {"experiment": experiment or Path(sys.argv[0]).stem or "experiment", **options}
+    problems = Problems()
+    add = partial(_add_axes, parser, help or {}, problems)
     try:
-        _add_axes(parser, axes, settings, constants, help or {}, problems)
+        add("axes of the grid, each with one value or several", axes)
+        add("settings, which become axes if their flags are used", settings)
+        add("constants, with one value for all runs", fixed, nargs=None)
         add_options(parser, options)
     except argparse.ArgumentError as error:
         raise InvalidArgumentError(f"{error}: rename the axis") from error
@@ -98,14 +113,11 @@ def main(
         hint = f"; did you mean {', '.join(similar)}?" if similar else ""
         parser.error(f"unknown arguments: {' '.join(unknown)}{hint}")
     words = {name: value for name, value in vars(namespace).items() if value is not None}
-    grid, values = dict(axes), {}
     for name in (*axes, *settings):
-        read = words.pop(f"axis {name}", None)
-        if name in constants and name in settings:
-            values[name] = settings[name] if read is None else read
-        elif read:
+        if read := words.pop(f"axis {name}", None):
             is_range = len(read) == 1 and isinstance(read[0], Range)
             grid[name] = read[0] if is_range else read  # a single range becomes the axis itself
+    values = {name: words.pop(f"axis {name}", default) for name, (default,) in fixed.items()}
     try:
         problems.raise_if_any(InvalidArgumentError)
         chosen = _options(words, options, grid)
@@ -127,17 +139,22 @@ def add_options(parser: argparse.ArgumentParser, options: Mapping[str, Any]) -> 
     """Add the flags of the options of `run_grid`; `options` are the script's, or the defaults of a command."""
     group, defaults = parser.add_argument_group("execution"), {**DEFAULTS, **options}
 
-    def add(flag: str, about: str, name: str = "", **settings: Any) -> None:
-        name = name or flag[2:].replace("-", "_")
-        default = defaults[name]
+    def add(flag: str, about: str, **settings: Any) -> None:
+        action = group.add_argument(flag, help=about, **settings)
+        default = defaults[action.dest]
         if isinstance(default, str | int | float) and default is not False:
-            about = f"{about} (default: {default})"
-        group.add_argument(flag, dest=name, help=about, **settings)
+            action.help = f"{about} (default: {default})"
 
     add("--experiment", "its name", metavar="NAME")
     add("--root", "folder of all experiments", metavar="FOLDER")
     add("--note", "why the grid is executed, as Markdown", metavar="TEXT")
-    add("--plan", "show which runs would be executed, and stop", "plan_only", action="store_const", const=True)
+    add(
+        "--plan",
+        "show which runs would be executed, and stop",
+        dest="plan_only",
+        action="store_const",
+        const=True,
+    )
     add("--jobs", "runs at a time, or auto", type=_jobs, metavar="N")
     add("--runs-per-device", "runs that share an accelerator", type=int, metavar="N")
     add("--executor", "worker processes (lanes), this process, or a Ray cluster", choices=EXECUTORS)
@@ -165,24 +182,20 @@ def _jobs(word: str) -> int | str:
 
 def _add_axes(
     parser: argparse.ArgumentParser,
-    axes: Mapping[str, Any],
-    settings: Mapping[str, Any],
-    constants: Sequence[str],
     descriptions: Mapping[str, str],
     problems: Problems,
+    title: str,
+    axes: Mapping[str, Any],
+    nargs: str | None = "+",
 ) -> None:
-    """Add the flags of the axes of a grid, and of the settings of `train`; wrong values become `problems`."""
-    of_axes = parser.add_argument_group("axes of the grid, each with one value or several")
-    of_settings = parser.add_argument_group("settings, which become axes if their flags are used")
-    of_constants = parser.add_argument_group("constants, with one value for all runs")
-    for name, values in {**axes, **{name: [value] for name, value in settings.items()}}.items():
+    """Add a flag for each axis or parameter of `train`; wrong values become `problems`."""
+    group = parser.add_argument_group(title)
+    for name, values in axes.items():
         written = repr(values) if isinstance(values, Range) else " ".join(map(text, values))
-        is_constant = name in constants and name not in axes
         # as --batch-size, --opt.target of "opt._target_"
         flag = f"--{'.'.join(part.strip('_').replace('_', '-') for part in name.split('.'))}"
-        (of_axes if name in axes else of_constants if is_constant else of_settings).add_argument(
-            flag, dest=f"axis {name}", type=partial(_value, values, flag, problems),
-            nargs=None if is_constant else "+", metavar="X",
+        group.add_argument(
+            flag, dest=f"axis {name}", type=partial(_value, values, flag, problems), nargs=nargs, metavar="X",
             help=f"{descriptions.get(name, '')} (default: {written})".replace("%", "%%").strip(),
         )  # fmt: skip
 
@@ -190,20 +203,6 @@ def _add_axes(
 def _similar(name: str, flags: Iterable[str]) -> str:
     """Return a flag that begins with a name, else the most similar one, "" if none is."""
     return next((flag for flag in flags if flag.startswith(name)), "") or closest(name, flags)
-
-
-def _settings(
-    train: Callable[..., object], axes: Mapping[str, Any], constants: Sequence[str]
-) -> dict[str, Any]:
-    """Return the further parameters of a training function that are no axes, with their defaults."""
-    further = [*inspect.signature(train).parameters.values()][2:]
-    settings = {each.name: each.default for each in further if each.default is not each.empty}
-    for name in constants:
-        if name not in settings:
-            raise InvalidArgumentError(
-                f"constants= has {name!r}, which is no parameter of train with a default"
-            )
-    return {name: default for name, default in settings.items() if name not in axes}
 
 
 def _options(words: Mapping[str, Any], options: Mapping[str, Any], grid: Mapping[str, Any]) -> dict[str, Any]:
@@ -234,13 +233,13 @@ def _value(values: Any, flag: str, problems: Problems, word: str) -> Any:
     if kinds <= {int, float}:
         number, rule = (int, "a whole number") if kinds == {int} else (float, "a number")
         low, dots, high = word.partition("..")
-        try:
+        with suppress(ValueError):
             return replace(values, low=number(low), high=number(high)) if is_range and dots else number(word)
-        except ValueError:
-            rule += f", or a range as {values.low}..{values.high}" if is_range else ""
-            problems.append(f"{flag} must be {rule}, got {word!r}")
-            return word
-    choices = {"true": True, "false": False} if kinds == {bool} else {text(value): value for value in values}
-    if word not in choices:
-        problems.append(f"{flag} must be one of {', '.join(choices)}, got {word!r}")
-    return choices.get(word)
+        rule += f", or a range as {values.low}..{values.high}" if is_range else ""
+    else:
+        choices = {"true": True, "false": False} if kinds == {bool} else {text(each): each for each in values}
+        if word in choices:
+            return choices[word]
+        rule = f"one of {', '.join(choices)}"
+    problems.append(f"{flag} must be {rule}, got {word!r}")
+    return word

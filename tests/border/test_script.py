@@ -80,6 +80,14 @@ def test_an_axis_of_a_nested_mapping_has_a_dotted_flag(tmp_path):
     assert load_runs(tmp_path)["opt.rate"].tolist() == [3, 4]
 
 
+def test_a_paired_axis_has_no_flag_and_keeps_its_values(tmp_path):
+    train = Train()
+
+    assert start(tmp_path, "--width 4", train, {("lr", "beta"): [(0.1, 1), (0.2, 2)], "width": [8]}) == 0
+
+    assert train.runs == RunBuilder.get_runs({("lr", "beta"): [(0.1, 1), (0.2, 2)], "width": [4]})
+
+
 def test_a_parameter_of_train_becomes_an_axis_and_a_column_when_given_and_a_constant_does_not(tmp_path):
     train = Train()
 
