@@ -1,5 +1,6 @@
 """Commands that rank runs, and set them side by side: best, compare, decide, diff."""
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,14 +50,14 @@ def best_command(
 
     runs = load_selected(folder, where=rows.where, goal=goals, repeats=repeats, hyperparameters=hyperparameters)
     ranking = ranking_of(runs, goals, repeats)
-    # without a limit, `best` lists the whole Pareto front
-    n = rows.limit or (None if rows.everything or len(ranking.goals) > 1 else _NUM_BEST)
+    if not (rows.limit or rows.everything or ranking.goals[1:]):  # the Pareto front is listed whole
+        rows = replace(rows, limit=_NUM_BEST)
 
     def json() -> object:
         tell(ranking.assumption)
-        return rows_to_json(rows_of(runs, ranking, ranking.first[:n]), rows)
+        return rows_to_json(rows_of(runs, ranking, ranking.first), rows)
 
-    return Answer(lambda: print_view(ranked(runs, goals, n, repeats, with_others=False), rows), json)
+    return Answer(lambda: print_view(ranked(runs, goals, None, repeats, with_others=False), rows), json)
 
 
 def compare_command(
@@ -78,7 +79,7 @@ def compare_command(
 
       runmanager compare device runs/fashion_grid      how much faster is the GPU?
       runmanager compare num_workers runs/fashion_grid --goal accuracy
-      runmanager compare --base runs/ablation/1        what does each change cost?
+      runmanager compare runs/ablation --base lr=0.1   what does each change cost?
       runmanager compare lr --where "width=32" --limit 5
       runmanager compare experiment runs/before runs/after
 
@@ -88,16 +89,14 @@ def compare_command(
         axis (AXIS): The hyperparameter, such as device, or 'experiment'. Default: device.
         goal (METRIC): Column to compare. Default: the epoch duration for device and num_workers, else the
             goal.
-        base (RUN): Compare all settings with the setting of this run, or with values as lr=0.1,width=64.
+        base (VALUES): Compare all settings with the setting of these values, as lr=0.1,width=64.
     """
     from runmanager.answers.compare import compare
     from runmanager.answers.show import of_table
 
     axis, paths = _axis_and_folders(axis, folders)
-    if base and not paths and not _is_condition(base):
-        paths = [Path(base).parent]
     runs = load_selected(*paths, where=rows.where, goal=goal, repeats=repeats, hyperparameters=hyperparameters)
-    pairs = compare(runs, axis, goal, base=values_of_base(base, runs, repeats), repeats=repeats)
+    pairs = compare(runs, axis, goal, base=values_of_base(base, runs), repeats=repeats)
 
     def show() -> None:
         tell(pairs.sentence)
@@ -114,27 +113,16 @@ def _axis_and_folders(axis: str | None, folders: list[Path] | None) -> tuple[str
     return axis, paths
 
 
-def _is_condition(base: str) -> bool:
-    return "=" in base and not Path(base).exists()
-
-
-def values_of_base(base: str | None, runs: "pd.DataFrame", repeats: list[str] | None) -> dict[str, Any] | None:
-    """Return the values of a base: those of a run, or those that the user wrote, as the table has them."""
-    from runmanager.answers.ranking import axes_of, repeats_of
-    from runmanager.core.values import column
-    from runmanager.tables.one_run import find_run
+def values_of_base(base: str | None, runs: "pd.DataFrame") -> dict[str, Any] | None:
+    """Return the values of a base as the table has them."""
     from runmanager.tables.where import check_columns, select
 
     if not base:
         return None
-    if not _is_condition(base):
-        params = {column(name): value for name, value in find_run(Path(base))[1].params.items()}
-        axes = axes_of(runs, repeats_of(runs, repeats)[0])
-        return {name: params[name] for name in axes if name in params}
-    conditions = base.split(",")
-    names = [condition.split("=")[0].strip() for condition in conditions]
+    values = base.split(",")
+    names = [value.partition("=")[0].strip() for value in values]
     check_columns(names, runs)
-    rows = select(runs, conditions)
+    rows = select(runs, values)
     if rows.empty:
         raise InvalidArgumentError(f"--base: no run has {base}")
     return {name: rows[name].iloc[0] for name in names}

@@ -32,7 +32,7 @@ def report_command(
       runmanager report runs/fashion_grid -o report.html
       runmanager report runs/fashion_grid --goal test_loss
       runmanager report runs/fashion_grid --goal loss --goal "min:run duration"
-      runmanager report runs/ablation --base runs/ablation/1
+      runmanager report runs/ablation --base lr=0.1,width=64
       runmanager report wandb.csv --goal max:val/f1 --repeats seed
       runmanager report runs/before runs/after
       runmanager report runs
@@ -44,7 +44,7 @@ def report_command(
         folders (FOLDER): An experiment, several to compare, a table of another tool, or the root of several, of
             which it writes an index and each page. Default: runs.
         output (FILE): File to write. Default: report.html in the experiment, or index.html in the root.
-        base (RUN): Compare all settings with the setting of this run, or with values as lr=0.1,width=64.
+        base (VALUES): Compare all settings with the setting of these values, as lr=0.1,width=64.
         watch: Rewrite the page while runs are executed, until Ctrl-C.
     """
     from runmanager.report import write_report
@@ -58,7 +58,7 @@ def report_command(
         runs = load_selected(*folders, goal=goals, repeats=repeats, hyperparameters=hyperparameters)
         if is_table(folders[0]):
             source = runs
-        values = values_of_base(base, runs, repeats)
+        values = values_of_base(base, runs)
     if watch and not is_table(folders[0]):
         watch_runs(source, output, goals, repeats, values, say=say)
         return

@@ -547,9 +547,9 @@ def test_a_page_needs_a_row_per_run(tmp_path):
 def test_an_axis_and_a_base_are_two_questions_but_a_folder_is_no_axis(own_folder):
     execute(own_folder, {"norm": [1, 2]}, lambda run: {"f1": run.norm})
 
-    answer = command("compare", "norm", "--base", "e/1")
+    answer = command("compare", "norm", "e", "--base", "norm=1")
 
-    assert command("compare", "e", "e", "--base", "e/1").code == 0
+    assert command("compare", "e", "e", "--base", "norm=1").code == 0
     assert answer.code == 2
     assert "two questions" in answer.err
 
