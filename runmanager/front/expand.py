@@ -58,10 +58,8 @@ def expand(
         >>> second, second.config.opt
         (Run(opt.name='sgd', opt.lr=0.01, width=64), Optimizer(name='sgd', lr=0.01))
     """
-    is_namespace = isinstance(config, Namespace)
-    if is_namespace:
-        config = vars(config)
-    outline = mapping_of(plain(config, resolve=False))
+    content = vars(config) if isinstance(config, Namespace) else config
+    outline = mapping_of(plain(content, resolve=False))
     if outline is None:
         raise GridError(f"a configuration is a data class, a mapping or a Namespace, got {config!r:.60}")
     if "config" in outline:
@@ -79,24 +77,18 @@ def expand(
             problems.append(f"the configuration has no field {name!r}; {hint}")
     problems += check_names(fields)
     problems.raise_if_any()
-    expanded: list[tuple[dict[str, Any], Any]] = []
+    runs: list[Run] = []
     for run in combinations:
         values = run._asdict()
         changes = {name: value for name, value in values.items() if name in fields}
-        copied = replaced(copy.deepcopy(config), changes)
+        copied = replaced(copy.deepcopy(content), changes)
         # the classes of the configuration may convert a value
-        converted = {
-            name: plain(value)
-            for name, value in leaves(copied, [*run._fields, *constants])
-            if name not in constants
-        }
-        expanded.append((converted | values | converted, Namespace(**copied) if is_namespace else copied))
-    problems += check_values(pair for params, _ in expanded for pair in params.items())
+        converted = {name: plain(value) for name, value in leaves(copied, unexpanded) if name not in constants}
+        params = converted | values | converted  # the fields come first
+        runs.append(make_run(tuple(params), params.values()))
+        vars(runs[-1])["config"] = copied if content is config else Namespace(**copied)
+    problems += check_values(pair for run in runs for pair in run._asdict().items())
     problems.raise_if_any()
-    runs: list[Run] = []
-    for hyperparameters, copied in expanded:
-        runs.append(make_run(tuple(hyperparameters), hyperparameters.values()))
-        vars(runs[-1])["config"] = copied
     return chosen_runs(runs, where)
 
 
@@ -130,8 +122,8 @@ def replaced(config: Any, values: Mapping[str, Any]) -> Any:
             changes[head] = copy.deepcopy(value)
     for head, inner in below.items():
         # a copy, as another field may have the same object
-        changes[head] = replaced(copy.deepcopy(changes.get(head, fields.get(head))), inner)
+        changes[head] = replaced(copy.deepcopy(fields[head]), inner)
     if isinstance(config, MutableMapping):
         config.update(changes)
         return config
-    return {**fields, **changes} if isinstance(config, Mapping) else dataclasses.replace(config, **changes)
+    return dataclasses.replace(config, **changes)
