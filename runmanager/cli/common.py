@@ -27,9 +27,7 @@ class _WithoutTypes:
         """Return the arguments and options; the help text leaves out the types of flags and arguments."""
         options: list[Any] = super().get_params(ctx)  # type: ignore[misc]  # of the next class
         for option in options:
-            if getattr(option, "is_flag", False) and option.metavar is None:
-                option.metavar = ""  # a flag has no value
-            if not option.opts[0].startswith("-"):
+            if option.metavar is None or not option.opts[0].startswith("-"):
                 option.display_type_rich = lambda **_: None  # typer would write a type such as <list[Path]>
         return options
 

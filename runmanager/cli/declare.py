@@ -3,7 +3,7 @@
 import inspect
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
@@ -12,14 +12,6 @@ from runmanager.cli.common import Subcommand, allow_unread, tell_damage, write_j
 from runmanager.cli.rows import Selection
 
 _OPTION = inspect.Parameter.KEYWORD_ONLY
-_GOAL = (
-    "Metric that decides, as max:NAME or min:NAME, or a name that implies the direction. Default: the "
-    "goal of the grid, else the validation, test or training accuracy, else the loss."
-)
-_REPEATS = (
-    "Axis that only repeats a setting, such as seed; '()' for none. Default: the grid's, else axes "
-    "that vary and are called seed, fold, split, trial or repeat."
-)
 _NAMES = {
     "as_json": ["--json"],
     "everything": ["--all"],
@@ -33,18 +25,6 @@ _NAMES = {
 
 Texts = dict[str, tuple[str | None, str]]
 """Parameter -> the placeholder for its value (None for a flag), and its help."""
-
-_SHARED: Texts = {
-    "folder": ("FOLDER", "The root of all experiments, an experiment, or a run."),
-    "root": ("FOLDER", "The root of all experiments, or one experiment."),
-    "folders": ("FOLDER", "Roots, experiments or runs. Default: runs."),
-    "run": ("RUN", "A run's folder, or EXPERIMENT/NUMBER such as runs/fashion_grid/2."),
-    "goal": ("METRIC", _GOAL),
-    "goals": ("METRIC", f"{_GOAL} With several goals, the runs on the Pareto front are listed."),
-    "repeats": ("AXIS", _REPEATS),
-    "hyperparameters": ("A,B", "The hyperparameters in a file of another tool that does not name them."),
-    "as_json": (None, "Write JSON, for scripts."),
-}
 
 
 @dataclass(frozen=True)
@@ -60,30 +40,45 @@ def declare(app: typer.Typer, name: str, function: Callable[..., Answer | None],
     """Add a command that calls a function; an `Answer` has ``--json``.
 
     Positional parameters are arguments, keyword-only parameters and the fields of a `Selection` are options.
-    Their help is in the docstring under `Options:`, as in ``limit (N): Number of rows.``
+    Their help is in the docstring under `Options:`, or here if several commands have them.
+
+    Options:
+        folder (FOLDER): The root of all experiments, an experiment, or a run.
+        root (FOLDER): The root of all experiments, or one experiment.
+        folders (FOLDER): Roots, experiments or runs. Default: runs.
+        run (RUN): A run's folder, or EXPERIMENT/NUMBER such as runs/fashion_grid/2.
+        goal (METRIC): Metric that decides, as max:NAME or min:NAME, or a name that implies the direction.
+            Default: the goal of the grid, else the validation, test or training accuracy, else the loss.
+        goals (METRIC): Metric that decides, as max:NAME or min:NAME, or a name that implies the direction.
+            Default: the goal of the grid, else the validation, test or training accuracy, else the loss. With
+            several goals, the runs on the Pareto front are listed.
+        repeats (AXIS): Axis that only repeats a setting, such as seed; '()' for none. Default: the grid's, else
+            axes that vary and are called seed, fold, split, trial or repeat.
+        hyperparameters (A,B): The hyperparameters in a file of another tool that does not name them.
+        as_json: Write JSON, for scripts.
     """
     help_, texts = _read(function)
-    parameters = list(inspect.signature(function).parameters.values())
-    has_rows = bool(parameters) and parameters[-1].annotation is Selection
-    if has_rows:
-        parameters[-1:] = inspect.signature(Selection).parameters.values()
-    if inspect.signature(function).return_annotation is Answer:
-        parameters.append(inspect.Parameter("as_json", _OPTION, default=False, annotation=bool))
+    texts = _read(declare)[1] | _read(Selection)[1] | texts
+    signature = inspect.signature(function)
+    parameters = dict(signature.parameters)
+    of_rows = inspect.signature(Selection).parameters if parameters.pop("rows", None) else {}
+    parameters |= of_rows
+    if signature.return_annotation is Answer:
+        parameters["as_json"] = inspect.Parameter("as_json", _OPTION, default=False, annotation=bool)
 
-    def command(*, as_json: bool = False, **arguments: Any) -> None:
-        if has_rows:
-            arguments["rows"] = Selection(**{each.name: arguments.pop(each.name) for each in fields(Selection)})
+    def command(**arguments: Any) -> None:
+        is_json = arguments.pop("as_json", False)
+        if of_rows:
+            arguments["rows"] = Selection(**{each: arguments.pop(each) for each in of_rows})
         if arguments.get("repeats") == ["()"]:
             arguments["repeats"] = []
         if answer := function(**arguments):
             with allow_unread():
-                write_json(answer.json()) if as_json else answer.show()
+                write_json(answer.json()) if is_json else answer.show()
             tell_damage(answer.damaged)
 
-    texts = _SHARED | _read(Selection)[1] | texts
-    declared = {each.name: _declared(each, texts) for each in parameters}
-    vars(command)["__signature__"] = inspect.Signature(list(declared.values()))
-    command.__annotations__ = {each: parameter.annotation for each, parameter in declared.items()}
+    declared = [_declared(parameter, texts) for parameter in parameters.values()]
+    vars(command)["__signature__"] = inspect.Signature(declared)
     app.command(name, cls=Subcommand, rich_help_panel=panel, help=help_)(command)
 
 
@@ -101,8 +96,6 @@ def _read(function: Callable[..., Any]) -> tuple[str, Texts]:
     """Return the help of a command, and the texts on its parameters, from the docstring."""
     text, _, options = inspect.cleandoc(function.__doc__ or "").partition("\n\nOptions:\n")
     paragraphs = [each if each.startswith(" ") else " ".join(each.split("\n")) for each in text.split("\n\n")]
-    marked = [re.sub(r"^(For example|Exit codes):", r"[bold]\1:[/bold]", each) for each in paragraphs]
+    marked = re.sub(r"(?m)^(For example|Exit codes):", r"[bold]\1:[/bold]", "\n\n".join(paragraphs))
     entries = re.findall(r"^ {4}(\w+)(?: \((.*?)\))?: (.*(?:\n {8}.*)*)", options, flags=re.MULTILINE)
-    return "\n\n".join(marked), {
-        name: (value or None, " ".join(help_.split())) for name, value, help_ in entries
-    }
+    return marked, {name: (value or None, " ".join(help_.split())) for name, value, help_ in entries}
