@@ -47,39 +47,30 @@ class Words(Subcommand):
 def run_command(ctx: typer.Context) -> None:
     """Execute the grid of the command line."""
     from runmanager.front.command import Command, name_of
-    from runmanager.front.reported import column_name
     from runmanager.front.run_grid import run_grid  # imports torch
-    from runmanager.search.decide import Decide
     from runmanager.search.optuna_search import OptunaSearch
 
-    words = ctx.args
-    end = words.index("--") if "--" in words else len(words)
-    problems = Problems()
-    parser = _parser()
-    namespace, others = parser.parse_known_args(words[:end])
+    end = ctx.args.index("--") if "--" in ctx.args else len(ctx.args)
+    program = ctx.args[end + 1 :]
+    namespace, others = _parser().parse_known_args(ctx.args[:end])
     options = {name: value for name, value in vars(namespace).items() if value is not None}
+    problems = Problems()
+    axes, flags = _axes(others, problems, is_search="search" in options)
+    if not program:
+        problems.append("no program: write it behind --, as in -- python train.py")
+    problems.raise_if_any(InvalidArgumentError)
     of_command = {name: options.pop(name) for name in _OF_COMMAND if name in options}
     if "check" in options:
         of_command["check"], options["check"] = options["check"] or None, True
-    num_suggestions, num_sampled = options.pop("suggest", 0), options.pop("sample", None)
-    axes, flags = _axes(others, problems, is_search=num_suggestions > 0)
-    if not words[end + 1 :]:
-        problems.append("no program: write it behind --, as in -- python train.py")
-    problems.raise_if_any(InvalidArgumentError)
-    train = Command(words[end + 1 :], flags=flags, **of_command)
-    if "goal" in options:  # the name that the program writes, as max:val/acc
-        options["goal"] = [":".join(map(column_name, goal.split(":", 1))) for goal in options["goal"]]
-    if "repeats" in options:
-        options["repeats"] = [name.replace("-", "_") for name in options["repeats"]]
+    train = Command(program, flags=flags, **of_command)
     if "decide" in options:
-        options["decide"] = Decide(axis=options["decide"] or None)
         options.setdefault("repeats", ["seed"])
-    if num_suggestions:
-        options["search"] = OptunaSearch(n=num_suggestions)
-    options.setdefault("experiment", name_of(train))
+    if "search" in options:
+        options["search"] = OptunaSearch(n=options["search"])
+    num_sampled = options.pop("sample", None)
+    runs = axes if num_sampled is None else RunBuilder.sample(axes, num_sampled, seed=0)
     with from_command_line():
-        runs = axes if num_sampled is None else RunBuilder.sample(axes, num_sampled, seed=0)
-        outcome = run_grid(runs, train, **options)
+        outcome = run_grid(runs, train, **{"experiment": name_of(train), **options})
     raise typer.Exit(outcome.exit_code)
 
 
@@ -91,6 +82,7 @@ _OF_COMMAND = ("style", "catch", "events", "metrics_file", "resume")
 def _parser() -> argparse.ArgumentParser:
     from runmanager.front.command import CAUGHT, STYLES
     from runmanager.front.script import add_options
+    from runmanager.search.decide import Decide
 
     parser = argparse.ArgumentParser(
         prog="runmanager run",
@@ -107,14 +99,16 @@ def _parser() -> argparse.ArgumentParser:
     add("--catch", choices=CAUGHT, help="read the calls of this library; +send sends them too")
     about = "read TensorBoard's event files in a folder (default: {folder})"
     add("--events", nargs="?", const="{folder}", metavar="FOLDER", help=about)
-    add("--metrics-file", metavar="FILE", help="read a CSV file, or lines of JSON, in {folder}")
+    add("--metrics-file", metavar="FILE", help="read a .csv file, or lines of JSON, in {folder}")
     add("--resume", metavar="WORDS", help="add these words when an interrupted run goes on, as in "
         "'--resume {folder}/last.pth'")  # fmt: skip
     add = parser.add_argument_group("the answer").add_argument
-    add("--goal", action="append", metavar="METRIC", help="as max:val_acc; also where a row of the table ends")
+    about = "as max:val_acc; also where a row of the table ends"
+    add("--goal", type=_goal, action="append", metavar="METRIC", help=about)
     add("--repeats", nargs="+", metavar="AXIS", help="axes that only repeat a setting")
-    add("--decide", nargs="?", const="", metavar="AXIS", help="repeat until it is decided which value is best")
-    add("--suggest", "--search", type=int, metavar="N", help="let Optuna suggest N runs")
+    about = "repeat until it is decided which value is best"
+    add("--decide", type=Decide, nargs="?", const=Decide(), metavar="AXIS", help=about)
+    add("--search", type=int, metavar="N", help="let Optuna suggest N runs")
     add("--report", action="store_const", const=True, help="write the page report.html")
     add_options(parser, {"experiment": "the program's"})
     about = "try one run first, with these words in addition"
@@ -138,21 +132,32 @@ def _axes(
             given[name].append(word)
         else:
             problems.append(f"{word!r} is no axis: write axes as --lr 0.1, and the program behind --")
-    axes: dict[str, Any] = {}
-    for name, values in given.items():
-        axes[name] = [*map(_value, values)]
-        if not values:
-            problems.append(f"{flags[name]} has no value: write {flags[name]} true false, or put it behind --")
-        elif ends := next(filter(None, map(_RANGE.fullmatch, values)), None):
-            low, high = _value(ends[2]), _value(ends[3])
-            are_whole = isinstance(low, int) and isinstance(high, int) and not ends[1]
-            if len(values) > 1 or not (is_search or are_whole):
-                problems.append(f"{flags[name]}: a range stands alone, and needs --search N but for 0..9")
-            elif is_search:
-                axes[name] = (LogUniform if ends[1] else IntRange if are_whole else Uniform)(low, high)
-            else:
-                axes[name] = range(low, high + 1)
+    axes = {name: _values(flags[name], words, problems, is_search) for name, words in given.items()}
     return axes, flags
+
+
+def _values(flag: str, words: Sequence[str], problems: Problems, is_search: bool) -> Any:
+    """Return the values of an axis, or its range."""
+    if not words:
+        problems.append(f"{flag} has no value: write {flag} true false, or put it behind --")
+    ends = next(filter(None, map(_RANGE.fullmatch, words)), None)
+    if ends is None:
+        return [*map(_value, words)]
+    low, high = _value(ends[2]), _value(ends[3])
+    are_whole = isinstance(low, int) and isinstance(high, int) and not ends[1]
+    if len(words) > 1 or not (is_search or are_whole):
+        problems.append(f"{flag}: a range stands alone, and needs --search N but for 0..9")
+        return []
+    if is_search:
+        return (LogUniform if ends[1] else IntRange if are_whole else Uniform)(low, high)
+    return range(low, high + 1)
+
+
+def _goal(word: str) -> str:
+    """Return a goal with the column of the name that the program writes, as of max:val/acc."""
+    from runmanager.front.reported import column_name
+
+    return ":".join(map(column_name, word.split(":", 1)))
 
 
 def _value(word: str) -> Any:

@@ -48,7 +48,7 @@ class CommandError(RuntimeError):
 
 def words_of(command: "Command") -> list[str]:
     """Return the words of a command."""
-    return shlex.split(command.command) if isinstance(command.command, str) else [*command.command]
+    return _split(command.command)
 
 
 def name_of(command: "Command") -> str:
@@ -95,7 +95,7 @@ class Command:
         catch: "wandb" or "trackio": a module of this name takes the program's calls of `init`, `log` and
             `summary`, and nothing is sent; "wandb+send" sends them too, each run under an id of its own.
         events: The folder of the program's event files, as ``{folder}``; ``*`` stands for any name.
-        metrics_file: A CSV file with a header, or a file of JSON lines, in ``{folder}``.
+        metrics_file: A .csv file with a header, or a file of JSON lines, in ``{folder}``.
         resume: Words that are added when an earlier attempt was interrupted and each path with ``{folder}`` in
             them exists, as ``--resume {folder}/last.pth``. The program has to report its epoch or its step with
             the goal's metric: the rows before the first one are kept. Else each attempt starts over, with an
@@ -150,31 +150,35 @@ class Command:
             opened = manager._open_run("a command")
             path, rows, deaths = opened.folder.path, Rows(manager, opened), Deaths()
             folder, printed, calls = path / "files", path / "printed.log", path / "calls.jsonl"
-            values = {"folder": folder, "run": path.name, **run._asdict()}
-            again = _filled(shlex.split(self.resume or ""), values)
+            fill = partial(_filled, {"folder": folder, "run": path.name, **run._asdict()})
+            again = fill(self.resume or "")
             is_there = all(Path(word).exists() for word in again if str(folder) in word)
             if not (again and is_there and rows.can_resume()):
                 again = []
                 _remove(folder, printed, calls)
             files.make_folder(folder)
-            words = [*_filled(words_of(self), values), *self._flags(run), *again]
             is_check = opened.context.epoch_type.most_steps is not None
-            words += _filled(shlex.split(self.check or ""), values) if is_check else []
-            lines = LinesFile(printed)
+            words = [
+                *fill(self.command),
+                *self._flags(run),
+                *again,
+                *fill(self.check or "" if is_check else ""),
+            ]
             if self.events and opened.context.jobs > 1 and "{folder}" not in self.events:
                 raise of_grid(f"{self.events} is read for several runs at a time: write {{folder}} in it")
-            (file,) = _filled([self.events or self.metrics_file or ""], values)
-            source: Any = LinesFile(Path(file), is_table=True) if file else lines
-            if self.events or self.catch:
-                source = EventFiles(Path(file)) if self.events else LinesFile(calls)
+            (file,) = fill([self.events or self.metrics_file or str(calls)])
+            lines = LinesFile(printed)
+            source: Any = EventFiles(Path(file)) if self.events else LinesFile(Path(file))
+            if not (self.events or self.metrics_file or self.catch):
+                source = lines
             rows.before = [*source.read()] if again else []
             source.begin()
             lines.begin(partial(_show, opened.report_step))
-            environment = {"PYTHONUNBUFFERED": "1", "HYDRA_FULL_ERROR": "1"}
+            environment = {**os.environ, "PYTHONUNBUFFERED": "1", "HYDRA_FULL_ERROR": "1"}
             environment |= _visible(opened.device) if "device" in run._fields else {}
             environment |= _catching(self.catch, calls, opened.folder.id) if self.catch else {}
             code, taken = None, 0.0
-            with _executing(words, {**os.environ, **environment}, printed) as process:
+            with _executing(words, environment, printed) as process:
                 while code is None and not rows.should_stop:
                     with suppress(subprocess.TimeoutExpired):  # to read takes a twentieth of the time at most
                         code = process.wait(min(max(_TICK_S, 20 * taken), _LONGEST_TICK_S))
@@ -187,13 +191,16 @@ class Command:
             rows.end()
             if code < 0:
                 opened.set(*deaths.explain(code, "", _last(printed)))
-                return
-            if code:
+            elif code:
                 raise _error(code, _last(printed))
-            if not opened.records:
-                raise of_grid(self._no_metric())
-            rows.check_goal()
-            _remove(printed, calls)
+            elif lacking := rows.lacking():
+                looked = (
+                    self.catch or self.events or self.metrics_file or 'lines as {"val_acc": 0.9} in its output'
+                )
+                step = "name another goal, or another source by --catch, --events or --metrics-file"
+                raise of_grid(f"{name_of(self)} reported {lacking}; looked for {looked}: {step}")
+            else:
+                _remove(printed, calls)
 
     def _flags(self, run: Any) -> list[str]:
         """Return the words for the hyperparameters that do not stand in the command as `{lr}`."""
@@ -212,12 +219,6 @@ class Command:
             else:
                 words += [flag, *map(str, value if isinstance(value, tuple | list) else [value])]
         return words
-
-    def _no_metric(self) -> str:
-        """Return what was looked for, and what else can be."""
-        source = self.catch or self.events or self.metrics_file or 'lines as {"val_acc": 0.9} in its output'
-        other = "--catch, --events and --metrics-file name other sources"
-        return f"{name_of(self)} ended without a metric; looked for {source}: {other}"
 
 
 @contextmanager
@@ -257,13 +258,11 @@ def _last(output: Path) -> str:
         return file.read().decode("utf-8", "replace").rpartition("Traceback (most recent call last):\n")[2]
 
 
-def _error(code: int, last: str) -> CommandError:
+def _error(code: int, last: str) -> Exception:
     """Return the error of a program with this exit code, and with these last lines of its output."""
     cause = ([line for line in last.splitlines() if line.strip()] or [""])[-1].strip()
-    error = CommandError(f"exit code {code}: {cause}\n{last}")
-    if cause.startswith("MemoryError"):
-        error.__cause__ = MemoryError()
-    return error
+    kind = MemoryError if cause.startswith("MemoryError") else CommandError
+    return kind(f"exit code {code}: {cause}\n{last}")
 
 
 def _show(live: Callable[[], None], content: bytes) -> None:
@@ -279,13 +278,17 @@ def _remove(*paths: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _filled(words: Sequence[str], values: Mapping[str, Any]) -> list[str]:
+def _split(words: str | Sequence[str]) -> list[str]:
+    return shlex.split(words) if isinstance(words, str) else [*words]
+
+
+def _filled(values: Mapping[str, Any], words: str | Sequence[str]) -> list[str]:
     """Fill values in words, as in `{lr}`; other braces stay."""
 
     def value(match: re.Match[str]) -> str:
-        return str(values[match[1]]) if match[1] in values else match[0]
+        return str(values.get(match[1], match[0]))
 
-    return [_PLACE.sub(value, word) for word in words]
+    return [_PLACE.sub(value, word) for word in _split(words)]
 
 
 def _visible(device: "torch.device") -> dict[str, str]:
@@ -298,9 +301,12 @@ def _visible(device: "torch.device") -> dict[str, str]:
 def _catching(catch: str, calls: Path, id_: str) -> dict[str, str]:
     """Return the variables by which a program imports our modules in place of `wandb` or `trackio`."""
     name, _, sends = catch.partition("+")
-    caught = json.dumps({"name": name, "sends": bool(sends), "file": str(calls), "id": id_[:16]})
+    caught = {"name": name, "sends": sends, "file": str(calls), "id": id_[:16]}
     path = f"{Path(__file__).parent / 'caught'}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
-    return {"PYTHONPATH": path.rstrip(os.pathsep), "RUNMANAGER_CAUGHT": caught}
+    return {
+        "PYTHONPATH": path.rstrip(os.pathsep), "RUNMANAGER_CAUGHT": json.dumps(caught),
+        "WANDB_RUN_ID": caught["id"], "WANDB_RESUME": "allow",
+    }  # fmt: skip
 
 
 def _script(words: Sequence[str]) -> str:
@@ -319,26 +325,24 @@ def _python_files(words: Sequence[str]) -> dict[str, str]:
     folder = script.absolute().parent if script.is_file() else Path.cwd()
     paths = [script.absolute()] if script.is_file() else []
     if module and not paths:
-        paths = _modules(folder, f"{module}.__main__")
+        paths += _modules(folder, f"{module}.__main__")
     texts: dict[str, str] = {}
     for path in paths:  # which grows
         body = body_of(path.read_text("utf-8", "replace"))
         texts[os.path.relpath(path, folder)] = "\n".join(map(unparsed, body))
         for node in [inner for statement in body for inner in ast.walk(statement)]:
-            names, base = [], folder
-            if isinstance(node, ast.Import):
-                names = [alias.name for alias in node.names]
-            elif isinstance(node, ast.ImportFrom):
-                base = path.parents[node.level - 1] if node.level else folder
-                names = [f"{node.module or ''}.{alias.name}".strip(".") for alias in node.names]
-            modules = [each for name in names for each in _modules(base, name)]
-            paths += [each for each in dict.fromkeys(modules) if each not in paths]
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                level, package = getattr(node, "level", 0), getattr(node, "module", None)
+                for alias in node.names:
+                    name = f"{package}.{alias.name}" if package else alias.name
+                    base = path.parents[level - 1] if level else folder
+                    paths += [each for each in _modules(base, name) if each not in paths]
     return texts
 
 
-def _modules(folder: Path, name: str) -> list[Path]:
-    """Return the files below a folder of a module and of the packages around it."""
-    parts = name.split(".")
-    stems = [folder.joinpath(*parts[:number]) for number in range(1, len(parts) + 1)]
-    files_ = [file for stem in stems for file in (stem / "__init__.py", stem.with_name(f"{stem.name}.py"))]
-    return [file for file in files_ if file.is_file()]
+def _modules(folder: Path, name: str) -> Iterator[Path]:
+    """Yield the files below a folder of a module and of the packages around it."""
+    stem = folder
+    for part in name.split("."):
+        stem /= part
+        yield from filter(Path.is_file, (stem / "__init__.py", stem.with_name(f"{part}.py")))

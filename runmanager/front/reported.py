@@ -4,6 +4,7 @@ import csv
 import json
 import math
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -16,7 +17,6 @@ from runmanager.core.outcome import LEADING, EpochRecord
 from runmanager.core.state import read_run
 from runmanager.core.values import RESERVED
 from runmanager.core.wording import listed
-from runmanager.errors import of_grid
 from runmanager.front.manager import RunManager
 
 if TYPE_CHECKING:
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 POSITION = "position"
 """The column of the program's own epoch, else of its step, at the end of a row."""
 
-_EPOCH, _STEPS, _TIME = "epoch", ("step", "global_step", "iteration"), "_timestamp"
+_TIME = "_timestamp"
+_POSITIONS = {"epoch": "epoch", "step": "step", "global_step": "step", "iteration": "step"}
 _FILLED = ("loss", "accuracy")  # a metric with one of these names fills the column of that name
 _CHUNK = 1 << 16  # bytes that are read at once; no line of ours is longer
 _DECODER = json.JSONDecoder()
@@ -62,24 +63,28 @@ def column_name(name: str) -> str:
 class Reported(NamedTuple):
     """Metrics that a program reported at once."""
 
-    values: Mapping[str, Any]  # name -> value
+    values: Mapping[str, float]  # name -> value
+    positions: Mapping[str, float]  # "epoch", "step" -> the program's own
     time: float  # of time.time()
-    epoch: float | None = None  # the program's own
-    step: float | None = None
 
     @property
     def position(self) -> float | None:
         """The epoch, else the step."""
-        return self.step if self.epoch is None else self.epoch
+        return self.positions.get("epoch", self.positions.get("step"))
 
 
 def reported(content: Mapping[str, Any], at: float) -> Reported | None:
     """Return the numbers of a mapping, which may be nested, and its position; None without a number."""
-    values = dict(_numbers(content))
-    names = {name.lower(): name for name in values if name.lower() in (_EPOCH, *_STEPS, _TIME)}
-    numbers = {lower: values.pop(name) for lower, name in names.items()}
-    step = next((numbers[name] for name in _STEPS if name in numbers), None)
-    return Reported(values, numbers.get(_TIME, at), numbers.get(_EPOCH), step) if values else None
+    values: dict[str, float] = {}
+    positions: dict[str, float] = {}
+    for name, value in _numbers(content):
+        if name == _TIME:
+            at = value
+        elif kind := _POSITIONS.get(name.lower()):
+            positions.setdefault(kind, value)
+        else:
+            values[name] = value
+    return Reported(values, positions, at) if values else None
 
 
 def _numbers(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
@@ -92,17 +97,13 @@ def _numbers(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str
 
 
 class LinesFile:
-    """A file of JSON lines, or a CSV file with a header, to which a program adds lines.
+    """A file of JSON lines, or a .csv file with a header, to which a program adds lines.
 
     There may be text around the JSON of a line.
-
-    Args:
-        path: The file.
-        is_table: Whether it may be a CSV file.
     """
 
-    def __init__(self, path: Path, *, is_table: bool = False) -> None:
-        self._path, self._is_table = path, is_table
+    def __init__(self, path: Path) -> None:
+        self._path = path
         self._show: Callable[[bytes], None] | None = None
         self._offset, self._rest = 0, b""
         self._header: list[str] = []
@@ -129,18 +130,17 @@ class LinesFile:
                     self._rest = b"-"
 
     def _parsed(self, line: bytes, at: float) -> Reported | None:
-        content: Any = None
         text = line.decode("utf-8-sig", "replace")
-        if self._header or (self._is_table and "{" not in text):
+        if self._path.suffix == ".csv":
             cells = [cell.strip() for cell in next(csv.reader([text]), [])]
-            content = {name: _number(cell) for name, cell in zip(self._header, cells, strict=False) if name}
-            self._header = self._header or cells
-        for opening in () if content else re.finditer(r"{", text):
-            self._is_table = False
+            header, self._header = self._header, self._header or cells
+            return reported(
+                {name: _number(cell) for name, cell in zip(header, cells, strict=False) if name}, at
+            )
+        for opening in re.finditer("{", text):
             with suppress(ValueError, RecursionError):
-                content, _ = _DECODER.raw_decode(text, opening.start())
-                break
-        return reported(content, at) if content else None
+                return reported(_DECODER.raw_decode(text, opening.start())[0], at)
+        return None
 
 
 def _number(cell: str) -> float | None:
@@ -185,7 +185,7 @@ class EventFiles:
                     self._offsets[path] = position.stop
                     run = self._runs.setdefault(path, EventRun())
                     if values := {f"{prefix}{tag}": value for tag, value in run.scalars(event)}:
-                        given.append(Reported(values, event.wall_time, step=event.step))
+                        given.append(Reported(values, {"step": event.step}, event.wall_time))
         return sorted(given, key=lambda each: each.time)
 
 
@@ -203,8 +203,7 @@ class Rows:
         self._manager, self._run = manager, run
         self._goal = column_name(run.context.goal.metric) if run.context.goal else None
         self._row: dict[str, float] = {}
-        self._epoch: float | None = None  # the last of the row
-        self._step: float | None = None  # the last of the row
+        self._positions: dict[str, float] = {}  # the last ones of the row
         self._position: float | None = None  # of the row
         self._dense: set[str] = set()  # columns that came more often than once in a row
         self._start = self._end = perf_counter()  # of the row
@@ -245,10 +244,9 @@ class Rows:
             steps = {name: value for name, value in part.items() if name in self._dense}
             self._manager.log({f"step_{name}" if name in _FILLED else name: steps[name] for name in steps})
         self._row |= values
-        if given.position is not None and (self._goal in values or self._goal not in self._row):
-            self._position = given.position
-        self._epoch = self._epoch if given.epoch is None else given.epoch
-        self._step = self._step if given.step is None else given.step
+        self._positions |= given.positions
+        if self._goal in values or self._goal not in self._row:
+            self._position = given.position if given.position is not None else self._position
         self._end = max(self._end, perf_counter() - max(0.0, time() - given.time))
 
     def _is_positioned(self, given: Reported) -> bool:
@@ -259,9 +257,9 @@ class Rows:
         """Whether the open row ends before these values."""
         if self._run.number > _MOST_ROWS or (self._goal and self._goal not in self._row):
             return False
-        for before, now in ((self._epoch, given.epoch), (self._step, given.step)):
-            if before is not None and now is not None:
-                return before != now
+        for kind in ("epoch", "step"):
+            if kind in self._positions and kind in given.positions:
+                return self._positions[kind] != given.positions[kind]
         return not values.keys().isdisjoint(self._row)
 
     def end(self) -> None:
@@ -273,12 +271,12 @@ class Rows:
         if self._row:
             self._commit()
 
-    def check_goal(self) -> None:
-        """Raise the error of a goal that no row has, which ends the grid."""
-        given = {name for record in self._run.records for name in record.metrics} - {*LEADING[2:], POSITION}
-        if self._goal and given and self._goal not in given:
-            rule = f"the program gave no {self._goal}, but {listed(sorted(given))}"
-            raise of_grid(f"{rule}: name one of these as the goal")
+    def lacking(self) -> str:
+        """Return what no row has, the goal's metric or any, and which there are; "" if nothing is lacking."""
+        names = {name for record in self._run.records for name in record.metrics} - {*LEADING[2:], POSITION}
+        if not names:
+            return "no metric"
+        return "" if self._goal in {*names, None} else f"no {self._goal}, but {listed(sorted(names))}"
 
     def _commit(self) -> None:
         """Commit the open row."""
@@ -287,25 +285,24 @@ class Rows:
         epoch.add_evaluation({**self._row, **position}, 0.0)
         epoch.start = self._start
         epoch.stop_clock(self._end)
-        self._row, self._start = {}, self._end
-        self._epoch = self._step = self._position = None
+        self._row, self._positions, self._position, self._start = {}, {}, None, self._end
         self._manager.end_epoch()
 
     def _resume(self, start: float) -> None:
         """Keep the earlier rows before a position, and add what was reported after them."""
         earlier, self._earlier = self._earlier, ()
         positions = [record.metrics.get(POSITION, math.inf) for record in earlier]
-        kept = next((number for number, position in enumerate(positions) if position >= start), len(positions))
-        self._manager.resume_epoch = kept
-        if kept == len(positions):
-            numbered = [pair for pair in enumerate(self.before, 1) if self._is_positioned(pair[1])]
-            first = max((number for number, each in numbered if each.position in positions), default=0)
-            # of an attempt that was resumed too, the last report counts
-            rest = {(each.position, *each.values): each for each in self.before[first:]}
-            for each in rest.values():
-                if self._is_positioned(each) and (each.position or 0) >= start:
-                    break
-                self.add(each)
-            self.end()
+        kept = self._manager.resume_epoch = bisect_left(positions, start)
+        lost: dict[float, list[Reported]] = {}  # position -> what was reported up to it since the one before
+        since: list[Reported] = []
+        for each in self.before:
+            since.append(each)
+            if self._is_positioned(each) and each.position is not None:
+                lost.setdefault(each.position, []).extend(since)
+                since = []
+        for position in sorted(lost):
+            if (positions[kept - 1] if kept else -math.inf) < position < start:
+                for each in lost[position]:
+                    self.add(each)
         for each in self._held:
             self.add(each)

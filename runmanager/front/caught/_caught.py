@@ -3,6 +3,7 @@
 The program imports this file with its own Python, in which runmanager may not be installed.
 """
 
+import inspect
 import json
 import os
 import sys
@@ -15,29 +16,45 @@ SETTINGS: Mapping[str, Any] = json.loads(os.environ["RUNMANAGER_CAUGHT"])
 
 
 def stand_for(name: str, load: Callable[[], Any]) -> None:
-    """Let the module of a library take its calls; `load` imports the library, where that is asked for."""
-    module, library, path = sys.modules[name], None, list(sys.path)
-    if name != SETTINGS["name"] or SETTINGS["sends"]:
-        sys.path.remove(os.path.dirname(__file__))  # noqa: PTH120 - light
-        del sys.modules[name]
-        try:
-            library = load()
-        finally:
-            sys.path[:] = path
-    if name == SETTINGS["name"]:
-        run = _Run(library)
-        vars(module).update(
-            init=run.init, log=run.log, finish=run.finish, run=run, config=run.config, summary=run.summary,
-            __getattr__=_ignored, __version__="0",
+    """Let the module of a library take its calls, or let the library, which `load` imports, send them too."""
+    if name == SETTINGS["name"] and not SETTINGS["sends"]:
+        run = _Run()
+        vars(sys.modules[name]).update(
+            init=run.init, log=run.log, run=run, config=run.config, summary=run.summary, __getattr__=_ignored,
+            __version__="0",
         )  # fmt: skip
-        sys.modules[name] = module
+        return
+    path = [*sys.path]
+    sys.path.remove(os.path.dirname(__file__))  # noqa: PTH120 - light
+    del sys.modules[name]
+    try:
+        library = load()
+    finally:
+        sys.path[:] = path
+    if name == SETTINGS["name"]:
+        _write_calls(library.Run)
 
 
-def _write(values: Mapping[str, Any]) -> None:
+def _write_calls(run_type: Any) -> None:
+    """Let the runs of a library write what they send."""
+    send = run_type.log
+    signature = inspect.signature(send)
+
+    def log(*arguments: Any, **options: Any) -> None:
+        call = signature.bind(*arguments, **options)
+        call.apply_defaults()
+        _, data, step, *_ = call.arguments.values()  # whatever their names are
+        _write(data, step)
+        send(*arguments, **options)
+
+    run_type.log = log
+
+
+def _write(values: Mapping[str, Any], step: Any = None) -> None:
     numbers = {
-        name: value for name, value in values.items() if not isinstance(value, (str, bytes, list, tuple))
+        name: value for name, value in values.items() if not isinstance(value, str | bytes | list | tuple)
     }
-    line = json.dumps({**numbers, "_timestamp": time.time()}, default=_number, skipkeys=True)
+    line = json.dumps({"_step": step, **numbers, "_timestamp": time.time()}, default=_number, skipkeys=True)
     with open(SETTINGS["file"], "ab", buffering=0) as file:  # noqa: PTH123 - light
         file.write(line.encode() + b"\n")
 
@@ -103,35 +120,24 @@ class _Summary(_Config):
 
     def update(self, values: Any = (), allow_val_change: bool = True) -> None:  # type: ignore[override]
         """Add results."""
-        super().update(values, allow_val_change)
+        super().update(values)
         _write({"summary": dict(values)})
 
 
 class _Run(_Ignored):
     """The run of the program."""
 
-    def __init__(self, library: Any) -> None:
-        self.library, self.config, self.summary = library, _Config(), _Summary()
+    def __init__(self) -> None:
+        self.config, self.summary, self.step = _Config(), _Summary(), 0
         self.id = self.name = SETTINGS["id"]
-        self.dir, self.step = os.path.dirname(SETTINGS["file"]), 0  # noqa: PTH120 - light
+        self.dir = os.path.dirname(SETTINGS["file"])  # noqa: PTH120 - light
 
-    def init(self, *args: Any, config: Any = None, **options: Any) -> "_Run":
+    def init(self, *_: Any, config: Any = None, **__: Any) -> "_Run":
         """Begin the run, with a configuration."""
         self.config.update(config)
-        if self.library:
-            if SETTINGS["name"] == "wandb":
-                options |= {"id": self.id, "resume": "allow"}
-            self.library.init(*args, config=config, **options)
         return self
 
-    def log(self, data: Mapping[str, Any], step: Any = None, **options: Any) -> None:
+    def log(self, data: Mapping[str, Any], step: Any = None, **_: Any) -> None:
         """Write the numbers of a call."""
         self.step += 1
-        _write(data if step is None else {"step": step, **data})
-        if self.library:
-            self.library.log(data, step=step, **options)
-
-    def finish(self, *_: Any, **__: Any) -> None:
-        """End the run."""
-        if self.library:
-            self.library.finish()
+        _write(data, step)
