@@ -21,7 +21,7 @@ from runmanager.devices import ranks
 from runmanager.devices.torch_devices import quiet
 from runmanager.errors import CheckpointError, InvalidArgumentError, Problems, is_count
 from runmanager.front.manager import RunManager
-from runmanager.front.optimizer_step import OptimizerStep, computation, usable_precisions
+from runmanager.front.optimizer_step import OptimizerStep, usable_precisions
 from runmanager.front.recorded_passes import EAGER_BATCHES, RecordedPasses
 
 EVERY = ("step", "epoch")
@@ -84,8 +84,7 @@ def fit(
         precision: "fp32", or "bf16" or "fp16" by ``torch.autocast``; fp16 with a gradient scaler.
         micro_batch: The maximum number of samples per forward pass; gradients accumulate to the step of the
             whole batch. "auto" starts with whole batches and halves the piece when memory runs out. From then
-            on, the column `micro_batch` has the size of a piece (`micro_batch_used`, if `micro_batch` is a
-            hyperparameter).
+            on, the column `micro_batch_used` has the size of a piece.
         batch_norm_per_piece: Whether to accept batch statistics over a piece instead of the whole batch.
         clip_grad_norm: The maximum norm of all gradients together.
         scheduler: A scheduler of torch.optim.lr_scheduler, or a function that makes a scheduler from the
@@ -143,11 +142,8 @@ def fit(
         "micro_batch changes the batch statistics of this network: use GroupNorm, or accept it"
         " with batch_norm_per_piece=True":
             has_statistics and micro_batch is not None and not batch_norm_per_piece,
-        f"scheduler must be one of torch.optim.lr_scheduler, got {scheduler!r:.60}":
-            not isinstance(scheduler, LRScheduler | None) and not callable(scheduler),
     }  # fmt: skip
     _refuse(dict.fromkeys(problems, True) | rules)
-    compute = computation(network, loss, step)
     # make the optimizer before the clock starts, as the first one of a process imports modules for seconds
     optimizer = optimizer(network.parameters()) if callable(optimizer) else optimizer
     scheduler = scheduler(optimizer) if callable(scheduler) else scheduler
@@ -158,14 +154,13 @@ def fit(
         and (num_batches(loader) or 0) > 2 * EAGER_BATCHES  # a recording takes as long as some eager steps
     )  # fmt: skip
     take_step = OptimizerStep(
-        network, optimizer, device, compute, precision=precision, micro_batch=micro_batch,
+        network, optimizer, device, loss=loss, step=step, precision=precision, micro_batch=micro_batch,
         clip_grad_norm=clip_grad_norm, batch_size=measure, are_parts=is_collated(loader),
         recorded=RecordedPasses(network, loss, optimizer) if is_recorded else None,
     )  # fmt: skip
     parts = take_step.parts() | ({"scheduler": scheduler} if scheduler else {})
     # no warning from torch if the scaler skips the first step
     quietly = quiet if precision == "fp16" else nullcontext
-    column = "micro_batch" if "micro_batch" not in params else "micro_batch_used"
     test_loaders: Any = test_loader if isinstance(test_loader, Mapping) else {"test": test_loader}
     options = replace(options, checkpoint=parts)
 
@@ -187,7 +182,7 @@ def fit(
             if board := manager._open_run("fit()").board:
                 board.gradient_norm = take_step.norm
             if take_step.reduced_to is not None:
-                manager.track({column: take_step.reduced_to})
+                manager.track({"micro_batch_used": take_step.reduced_to})
             with take_step.autocast:
                 for name, part in test_loaders.items() if test_loader is not None else ():
                     manager.evaluate(part, name, loss=loss, step=step, metrics=metrics)
@@ -223,13 +218,15 @@ def _check_made(network: nn.Module, optimizer: object, scheduler: object) -> Non
             f"fit() makes one step of one optimizer of torch.optim, got {optimizer!r:.60}: else {_OWN_LOOP}"
         )
     trained = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-    is_of_metric = isinstance(scheduler, ReduceLROnPlateau)
     _refuse({
         "the optimizer has no parameter of this network: make it from network.parameters()":
             trained.isdisjoint(map(id, network.parameters())),
-        "ReduceLROnPlateau needs a metric, which fit() does not pass: use another scheduler": is_of_metric,
+        f"scheduler must be one of torch.optim.lr_scheduler, got {scheduler!r:.60}":
+            not isinstance(scheduler, LRScheduler | None),
+        "ReduceLROnPlateau needs a metric, which fit() does not pass: use another scheduler":
+            isinstance(scheduler, ReduceLROnPlateau),
         "the scheduler has another optimizer: give a function that makes it from the optimizer":
-            isinstance(scheduler, LRScheduler) and not is_of_metric and scheduler.optimizer is not optimizer,
+            isinstance(scheduler, LRScheduler) and scheduler.optimizer is not optimizer,
     })  # fmt: skip
 
 

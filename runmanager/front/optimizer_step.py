@@ -1,6 +1,6 @@
 """The optimizer's step of a batch: whole or in micro-batches, in full or reduced precision."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
@@ -18,20 +18,6 @@ from runmanager.errors import InvalidArgumentError
 from runmanager.front.recorded_passes import RecordedPasses
 
 _REDUCED = {"bf16": torch.bfloat16, "fp16": torch.float16}
-
-
-def num_samples(batch: Any, *, are_parts: bool = False) -> int:
-    """Return the number of samples of a batch that can be cut; for (inputs, labels), the number of labels."""
-    is_pair = isinstance(batch, tuple) and len(batch) == 2  # noqa: PLR2004 - see above
-    if is_pair and isinstance(batch[1], torch.Tensor) and batch[1].ndim:
-        return len(batch[1])
-    try:
-        return batch_size(batch, are_parts=are_parts)
-    except InvalidArgumentError:
-        raise InvalidArgumentError(
-            f"micro_batch cannot cut a {type(batch).__name__} whose parts have different lengths, or none: "
-            "leave it out, or let the loader yield tensors of one length"
-        ) from None
 
 
 def piece_of(item: Any, size: int, piece: slice) -> Any:
@@ -56,27 +42,6 @@ def piece_of(item: Any, size: int, piece: slice) -> Any:
     return item[piece] if shape else item
 
 
-def computation(network: nn.Module, loss: Loss, step: BatchStep | None = None) -> Callable[[Any], Computed]:
-    """Return the forward pass of a batch, by the arguments of `fit`.
-
-    The pass returns the mean loss, the scores ``(N, C, ...)`` if targets are classes, and the targets.
-    """
-
-    def compute(batch: Any) -> Computed:
-        if step is None:
-            inputs, targets = batch
-            outputs = network(inputs)
-            value: Any = loss(outputs, targets)
-        else:
-            value, outputs, targets = of_step(step(network, batch))
-            if not (isinstance(value, torch.Tensor) and value.numel() == 1 and value.requires_grad):
-                rule = "step= must return one loss with a gradient"
-                raise InvalidArgumentError(f"{rule}, got a {type(value).__name__}")
-        return value, outputs if has_classes(outputs, targets, step) else None, targets
-
-    return compute
-
-
 @dataclass(eq=False)
 class OptimizerStep:
     """The optimizer's step of a batch.
@@ -87,8 +52,9 @@ class OptimizerStep:
     network: nn.Module
     optimizer: Optimizer
     device: torch.device
-    compute: Callable[[Any], Computed]  # the forward pass
     _: KW_ONLY  # the arguments of `fit` follow
+    loss: Loss
+    step: BatchStep | None = None
     precision: str = "fp32"
     micro_batch: int | str | None = None
     clip_grad_norm: float | None = None
@@ -147,7 +113,7 @@ class OptimizerStep:
             except (RuntimeError, MemoryError) as error:
                 if not self._is_auto or failure_of(error)[0] is not Status.OUT_OF_MEMORY:
                     raise
-                num = num_samples(batch, are_parts=self.are_parts)
+                num = self._num_samples(batch)
                 size = min(self.size or num, num)
                 if size == 1:
                     raise
@@ -160,15 +126,11 @@ class OptimizerStep:
         if self.recorded and (computed := self.recorded(batch, self._backward)):
             return computed
         self.optimizer.zero_grad()
-        num = 0 if self.size is None and not self._is_auto else num_samples(batch, are_parts=self.are_parts)
-        if self.size is None or self.size >= num:
+        if not self.size or self.size >= (num := self._num_samples(batch)):
             return self._backward(batch)
         pieces = [piece_of(batch, num, slice(start, start + self.size)) for start in range(0, num, self.size)]
         whole, *sizes = [
-            batch_size(part, measure=self.batch_size)
-            if self.batch_size
-            else num_samples(part, are_parts=self.are_parts)
-            for part in (batch, *pieces)
+            batch_size(part, self.batch_size, are_parts=self.are_parts) for part in (batch, *pieces)
         ]
         if sum(sizes) != whole:
             fact = f"batch_size counts {whole} samples in a batch, but {sum(sizes)} in its micro-batches"
@@ -177,13 +139,31 @@ class OptimizerStep:
         values, outputs, targets = zip(*parts, strict=True)
         return torch.stack(values).sum(), _joined(outputs), _joined(targets)
 
+    def _num_samples(self, batch: Any) -> int:
+        """Return the number of samples of a batch that can be cut."""
+        try:
+            return batch_size(batch, are_parts=self.are_parts)
+        except InvalidArgumentError:
+            raise InvalidArgumentError(
+                f"micro_batch cannot cut a {type(batch).__name__} whose parts have different lengths, or none: "
+                "leave it out, or let the loader yield tensors of one length"
+            ) from None
+
     def _backward(self, batch: Any, share: float = 1.0) -> Computed:
-        """Accumulate the gradients of a part of a batch."""
+        """Accumulate the gradients of a part of a batch; the scores ``(N, C, ...)`` are those of classes."""
         with self.autocast:
-            value, scores, targets = self.compute(batch)
-        value = value if share == 1 else value * share
-        self._scaler.scale(value).backward()  # type: ignore[no-untyped-call]
-        return value.detach(), None if scores is None else scores.detach(), targets
+            if self.step is None:
+                inputs, targets = batch
+                outputs = self.network(inputs)
+                value: Any = self.loss(outputs, targets)
+            else:
+                value, outputs, targets = of_step(self.step(self.network, batch))
+                if not (isinstance(value, torch.Tensor) and value.numel() == 1 and value.requires_grad):
+                    rule = "step= must return one loss with a gradient"
+                    raise InvalidArgumentError(f"{rule}, got a {type(value).__name__}")
+            value = value if share == 1 else value * share
+        self._scaler.scale(value).backward()
+        return value.detach(), outputs.detach() if has_classes(outputs, targets, self.step) else None, targets
 
 
 def _joined(parts: tuple[Any, ...]) -> torch.Tensor | None:

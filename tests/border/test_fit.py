@@ -426,7 +426,7 @@ def test_a_batch_that_memory_does_not_suffice_for_is_repeated_in_halves(tmp_path
 
     assert asked[:7] == [10, 5, 3, 3, 3, 1, 3]
     assert weights == by_fit(manager_in(tmp_path, "pieces"), micro_batch=3)[1]
-    assert rows[0]["micro_batch"] == 3
+    assert rows[0]["micro_batch_used"] == 3
 
 
 def test_memory_that_runs_out_in_the_middle_of_a_batch_counts_nothing_twice(tmp_path):
@@ -438,7 +438,7 @@ def test_memory_that_runs_out_in_the_middle_of_a_batch_counts_nothing_twice(tmp_
     whole, _ = by_fit(manager_in(tmp_path, "whole"))
     rows, _ = by_fit(manager_in(tmp_path), micro_batch="auto", loss=loss)
 
-    assert rows[0].pop("micro_batch") == 3
+    assert rows[0].pop("micro_batch_used") == 3
     assert rows == [pytest.approx(whole[0], rel=1e-5)]
 
 
