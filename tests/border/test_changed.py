@@ -11,6 +11,7 @@ import pytest
 
 from runmanager import best, load_results, load_run, load_runs, run_grid
 from tests.border import reading
+from tests.border.experiments import QUIET
 from tests.border.screens import command
 
 pytestmark = pytest.mark.usefixtures("own_folder")
@@ -281,12 +282,11 @@ def test_a_choice_among_other_runs_counts(load):
     functions = "".join(f"def f{number}():\n    return {code}\n" for number, code in enumerate(CHOICES))
     grid = f"GRID = {{'choice': [{', '.join(f'f{number}' for number in range(4))}]}}\n"
     scale, module = 1.0, load(functions + grid + READS.format("run.choice()"), "v1")
-    options: dict[str, Any] = {"executor": "inline", "tensorboard": False, "display": False}
-    run_grid({"lr": [0.2]}, first, experiment="a", **options)
+    run_grid({"lr": [0.2]}, first, experiment="a", **QUIET)
     assert attempts() == attempts() == [1] * 4
 
     scale = 0.5
-    run_grid({"lr": [0.2, 0.1]}, first, experiment="a", **options)
+    run_grid({"lr": [0.2, 0.1]}, first, experiment="a", **QUIET)
 
     assert attempts() == [2] * 4
     assert attempts() == [2] * 4

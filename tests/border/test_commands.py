@@ -12,8 +12,8 @@ import pytest
 from rich.filesize import decimal
 
 import runmanager
-from runmanager import InvalidArgumentError, RunManager, available_devices, load_runs, run_grid
-from tests.border.experiments import QUIET, execute
+from runmanager import InvalidArgumentError, RunManager, available_devices, load_runs
+from tests.border.experiments import execute
 from tests.border.reading import flip, journals
 from tests.border.screens import command, terminal
 
@@ -48,15 +48,10 @@ def root(tmp_path_factory):
     """Experiments: `sweep` of six runs, `many` of 45; `a` and `b` with seeds, which differ in an axis."""
     root = tmp_path_factory.mktemp("runs")
     execute(root, GRID, scores, "sweep", epochs=2)
-    manager = RunManager("many", root, tensorboard=False, display=False)
-    for number in range(45):
-        with manager.run({"number": number}):
-            for _ in manager.epochs(1):
-                manager.track_loss(number, 1)
+    execute(root, {"number": range(45)}, lambda run: {"loss": run.number}, "many")
     (root / "seeds").mkdir()
     execute(root / "seeds", SEEDS, kl, "a", goal="min:kl", repeats="seed")
-    options = {"goal": "min:kl", "repeats": "seed", "root": root / "seeds", **QUIET}
-    run_grid({**SEEDS, "dropout": [0.5]}, train_again, experiment="b", **options)
+    execute(root / "seeds", {**SEEDS, "dropout": [0.5]}, train_again, "b", goal="min:kl", repeats="seed")
     return root
 
 

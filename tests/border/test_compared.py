@@ -5,11 +5,11 @@ import itertools
 import os
 import sys
 import types
-from typing import Any
 
 import pytest
 
 from runmanager import load_runs, run_grid
+from tests.border.experiments import QUIET
 
 HEAD = """
 import argparse, dataclasses, datetime, enum, functools, os, random, threading, time, types, uuid
@@ -319,8 +319,7 @@ def test_the_cells_of_a_notebook_are_compared_by_their_source_the_last_one_that_
             number = next(numbers)
             vars(main)["In"].append(code)
             exec(compile(code, f"<ipython-input-{number}-abc>", "exec"), vars(main))  # noqa: S102
-        options: dict[str, Any] = {"executor": "inline", "tensorboard": False, "display": False}
-        run_grid({"lr": [0.1]}, main.train, experiment="exp", **options)
+        run_grid({"lr": [0.1]}, main.train, experiment="exp", **QUIET)
         return load_runs("runs")["attempts"].item()
 
     numbers = itertools.count(1)

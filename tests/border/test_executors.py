@@ -28,6 +28,7 @@ from runmanager import (
     load_runs,
     run_grid,
 )
+from tests.border.work import statuses
 
 HOME = Path(__file__).parents[2]
 PARAMS = {"lr": [0.1, 0.2, 0.3]}
@@ -194,19 +195,15 @@ def grid(executor, folder, train, **options):
     return run_grid(PARAMS, train, root=folder, executor=executor, **quiet, **options)
 
 
-def ended(outcome):
-    return list(zip(outcome.runs["status"], outcome.runs["epochs"], strict=True))
-
-
 @pytest.mark.slow
 def test_runs_are_stopped_asynchronously_and_continued_by_a_grid_that_stops_none(executor, tmp_path):
     pruned = grid(executor, tmp_path, train_on, prune=SuccessiveHalving("loss"))
     whole = grid(executor, tmp_path, train_on)
 
-    assert ended(pruned)[0] == ("completed", 2)  # no run is ever ahead of it
-    assert set(ended(pruned)[1:]) <= {("completed", 2), ("pruned", 1)}
-    assert ended(pruned)[2] == ("pruned", 1) or jobs_at_once(executor) > 1  # with one lane, it comes last
-    assert ended(whole) == [("completed", 2)] * 3
+    assert statuses(pruned)[0] == ("completed", 2)  # no run is ever ahead of it
+    assert set(statuses(pruned)[1:]) <= {("completed", 2), ("pruned", 1)}
+    assert statuses(pruned)[2] == ("pruned", 1) or jobs_at_once(executor) > 1  # with one lane, it comes last
+    assert statuses(whole) == [("completed", 2)] * 3
     assert whole.results["epoch"].tolist() == [1, 2] * 3
 
 

@@ -7,9 +7,9 @@ import time
 import numpy as np
 import pytest
 
-from runmanager import OptunaSearch, RunBuilder, RunManager, Uniform, run_grid
-from tests.border.events import event_files, hparams_of, scalars_of, sessions_of
-from tests.border.experiments import QUIET
+from runmanager import OptunaSearch, RunBuilder, RunManager, Uniform
+from tests.border.events import event_files, hparams_of, manager_in, scalars_of, sessions_of
+from tests.border.experiments import execute
 from tests.border.reading import as_killed, journals, lines, write
 
 
@@ -20,12 +20,8 @@ def train(run, manager, at_end=lambda: None):
             at_end()
 
 
-def start(root, grid, name="e", **options):
-    return run_grid(grid, train, experiment=name, root=root, **{**QUIET, "tensorboard": True, **options})
-
-
-def manager_in(root, name="e"):
-    return RunManager(name, root, display=False)
+def start(root, grid, name="e"):
+    return execute(root, grid, train, name, tensorboard=True)
 
 
 def folders(root):
@@ -102,7 +98,7 @@ def test_what_a_grid_has_decided_holds_for_a_loop_and_a_loop_over_a_grid_has_its
     for run in RunBuilder.get_runs({"lr": [0.5], "amp": [True]}):
         train(run, manager_in(tmp_path))
     for run in RunBuilder.get_runs({"lr": [0.1, None], "amp": [True], "note": [1, "a"]}):
-        train(run, manager_in(tmp_path, "loop"))
+        train(run, RunManager("loop", tmp_path, display=False))
 
     assert shown(tmp_path)["e/003"] == {"lr": "0.5", "amp": True, "momentum": "none"}
     assert list(shown(tmp_path / "loop").values()) == [
@@ -158,13 +154,10 @@ def test_repeats_of_a_setting_share_a_trial_also_after_another_grid_and_their_se
 
 
 def test_a_search_shows_all_goals_and_no_axis_of_one_value(tmp_path):
-    def score(run, manager):
-        with manager.run(run):
-            for _ in manager.epochs(1):
-                manager.track(score=run.lr, cost=2.0)
-
-    options = {**QUIET, "tensorboard": True, "search": OptunaSearch(2), "goal": ["max:score", "min:cost"]}
-    run_grid({"lr": Uniform(0, 1), "device": ["cpu"]}, score, experiment="e", root=tmp_path, **options)
+    execute(
+        tmp_path, {"lr": Uniform(0, 1), "device": ["cpu"]}, lambda run: {"score": run.lr, "cost": 2.0},
+        tensorboard=True, search=OptunaSearch(2), goal=["max:score", "min:cost"],
+    )  # fmt: skip
 
     assert [list(params) for params in shown(tmp_path).values()] == [["lr"], ["lr"]]
     assert sorted(scalars_of(folders(tmp_path)[0]))[:3] == [

@@ -16,8 +16,9 @@ import pytest
 import torch
 
 import runmanager
-from runmanager import RunManager, load_results, load_runs, load_steps, run_grid
+from runmanager import load_results, load_runs, load_steps, run_grid
 from tests.border import reading
+from tests.border.experiments import complete, manager_in
 
 LOSSES = [1.5, 0.75, 0.5, 0.375]
 TOO_LONG = 65 * 2**20
@@ -49,10 +50,7 @@ def of(body):
 def written(tmp_path_factory):
     """Write a run that others are copies of; return its folder."""
     root = tmp_path_factory.mktemp("written")
-    manager = RunManager("exp", root, display=False, tensorboard=False)
-    with manager.run({"lr": 0.1}):
-        for epoch in manager.epochs(4):
-            manager.track_loss(LOSSES[epoch - 1], 1)
+    complete({"lr": 0.1}, manager_in(root), LOSSES)
     return reading.run_folder(root / "exp")
 
 

@@ -119,9 +119,7 @@ def test_what_a_run_does_to_its_output_harms_no_other_and_an_endless_line_is_bro
 
 
 def forking(run, manager):
-    with manager.run(run):
-        for _ in manager.epochs(1):
-            manager.track_loss(run.lr, 1)
+    complete(run, manager)
     if os.fork() == 0 and run.lr == 1:
         raise ValueError("in the child")
 
@@ -735,10 +733,7 @@ def compiled_widths(run, manager):
 
 @pytest.mark.slow
 def test_every_run_of_a_warm_process_is_compiled(tmp_path):
-    outcome = run_grid(
-        {"number": list(range(10))}, compiled_widths, experiment="exp", root=tmp_path, executor="lanes",
-        tensorboard=False, display=False,
-    )  # fmt: skip
+    outcome = run_grid({"number": range(10)}, compiled_widths, experiment="exp", root=tmp_path, **LANES)
 
     assert outcome.results["loss"].tolist() == [1.0] * 10
 
@@ -751,4 +746,4 @@ def test_a_tensor_of_an_accelerator_is_not_sent_to_processes_of_other_devices(ma
             return table.sum()
 
         with pytest.raises(GridError, match=r"cannot be sent .*a tensor on cuda:1"):
-            run_grid({"lr": [1]}, train, experiment="e", root=machine.folder, executor="lanes", display=False)
+            run_grid({"lr": [1]}, train, experiment="e", root=machine.folder, **LANES)

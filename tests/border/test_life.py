@@ -18,6 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from runmanager import RunsWarning, load_results, load_runs, run_grid
 from tests.border import reading
+from tests.border.experiments import QUIET
 from tests.nightly import of_night
 
 NUM_EPOCHS = 3
@@ -160,11 +161,10 @@ class Life(RuleBasedStateMachine):
                 expected += [f"{seed} {epoch} {event}" for epoch, event in happened]
                 is_said |= is_more
                 last = happened[-1][1] if happened else ""
-        options: dict[str, Any] = {"executor": "inline", "tensorboard": False, "display": False}
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
             grid = {"seed": list(self.models)}
-            code = run_grid(grid, train, experiment="exp", retry_failed=True, **options).exit_code
+            code = run_grid(grid, train, experiment="exp", retry_failed=True, **QUIET).exit_code
 
         assert Path("begun").read_text().splitlines() == expected
         failed = any(model.status == "failed" for model in self.models.values())

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from runmanager import RunManager, run_grid
+from tests.locations import line_with
 
 
 def in_a_library():
@@ -107,16 +108,10 @@ def errors_of(functions, root):
     return start(train, len(functions), root)
 
 
-def line_of(name):
-    lines = Path(__file__).read_text().splitlines()
-    (number,) = [number for number, line in enumerate(lines, 1) if line.endswith(f"# here: {name}")]
-    return f"test_locations.py:{number}"
-
-
 def test_a_failure_names_the_innermost_line_of_the_users_code(tmp_path):
     errors = dict(zip(FUNCTIONS, errors_of(FUNCTIONS, tmp_path), strict=True))
 
-    lines = {function: line_of(function.__name__) for function in FUNCTIONS}
+    lines = {function: line_with(f"# here: {function.__name__}") for function in FUNCTIONS}
     assert {function: error for function, error in errors.items() if lines[function] not in error} == {}
     assert errors[because_of_memory].startswith("out of main memory in ")
 
@@ -132,33 +127,7 @@ def test_a_line_is_named_as_people_find_it(tmp_path):
 
 @pytest.mark.slow  # the other process imports torch
 def test_an_error_of_another_process_names_its_line_in_there(tmp_path):
-    assert line_of("in_a_library") in errors_of([in_another_process], tmp_path)[0]
-
-
-SCRIPT = """
-from runmanager import run_grid
-
-def loss():
-    raise ValueError("no")
-
-def train(run, manager):
-    with manager.run(run):
-        for epoch in manager.epochs(1):
-            loss()
-
-if __name__ == "__main__":
-    outcome = run_grid({"lr": [0.1]}, train, experiment="exp", tensorboard=False, executor="inline")
-    print(outcome.runs["error"].item())
-"""
-
-
-def test_a_grid_names_the_line_of_the_users_script(warm, tmp_path):
-    script = tmp_path / "script.py"
-    script.write_text(SCRIPT)
-
-    done = warm.execute(script)
-
-    assert done.stdout.splitlines()[-1] == "ValueError: no (in epoch 1, script.py:5)"
+    assert line_with("# here: in_a_library") in errors_of([in_another_process], tmp_path)[0]
 
 
 def test_a_failed_run_of_an_installed_function_names_its_line(tmp_path):

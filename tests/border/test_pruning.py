@@ -23,6 +23,7 @@ from runmanager import (
 from tests.border.experiments import QUIET, Scored, execute
 from tests.border.reading import as_killed, run_folder
 from tests.border.screens import terminal
+from tests.border.work import statuses
 
 NINE = {"lr": [float(10**-e) for e in range(1, 10)]}
 
@@ -165,10 +166,6 @@ def nine(tmp_path, train, grid=MIXED, prune=THIRD, **options):
     return execute(tmp_path, grid, train, prune=prune, **options)
 
 
-def standing(outcome):
-    return list(zip(outcome.runs["status"], outcome.runs["epochs"], strict=True))
-
-
 def told(tmp_path, rule, values):
     """Return what each run is told that comes to the first rung with these values, one after the other."""
     grid = {("n", "value"): [*enumerate(values)]}
@@ -219,13 +216,13 @@ def test_runs_are_stopped_as_they_come_and_stay_so_until_another_rule_continues_
     again = nine(tmp_path, train)
 
     assert (outcome.exit_code, outcome.runs["epochs"].tolist()) == (0, STOPPED)
-    assert standing(again) == standing(outcome)
+    assert statuses(again) == statuses(outcome)
     assert len(train.executed) == number == sum(STOPPED)
     assert outcome.runs["error"][2] == "after epoch 1 of 9: behind 1 of 3 runs"
     milder = nine(tmp_path, train, prune=SuccessiveHalving("min:score", factor=2))
     assert {lr for lr, _ in train.executed[number:]} <= {1, 2}
     assert milder.runs["epochs"].sum() > number
-    assert standing(nine(tmp_path, train, prune=None)) == [("completed", 9)] * 9
+    assert statuses(nine(tmp_path, train, prune=None)) == [("completed", 9)] * 9
 
 
 @pytest.mark.parametrize("epoch", [1, 4])
@@ -243,13 +240,13 @@ def test_a_grid_that_is_interrupted_goes_on_where_it_was(tmp_path, epoch):
 @pytest.mark.parametrize(("prune", "num_lost"), [(THIRD, 1), (MEDIAN, 0)], ids=["rule", "optuna"])
 def test_a_run_that_was_killed_before_its_answer_came_is_judged_when_it_is_resumed(tmp_path, prune, num_lost):
     train = Falling()
-    expected = standing(nine(tmp_path, train, prune=prune, goal="min:score"))
+    expected = statuses(nine(tmp_path, train, prune=prune, goal="min:score"))
     assert expected[3] == ("pruned", 1)
     as_killed(run_folder(tmp_path / "e", 4), num_lost)
     assert load_runs(tmp_path)["status"][3] == "interrupted"
     num_executed = len(train.executed)
 
-    assert standing(nine(tmp_path, train, prune=prune, goal="min:score")) == expected
+    assert statuses(nine(tmp_path, train, prune=prune, goal="min:score")) == expected
     assert len(train.executed) == num_executed
 
 
@@ -260,8 +257,8 @@ def test_numbers_of_before_count_unless_code_or_data_have_changed(tmp_path):
     nine(tmp_path, train, {"lr": [1]}, name="other", data="then")
     changed = nine(tmp_path, train, {"lr": [4, 1]}, name="other", data="now")
 
-    assert standing(compared) == [("completed", 9)] * 2 + [("pruned", 1)] * 2
-    assert standing(changed) == [("completed", 9)] * 2
+    assert statuses(compared) == [("completed", 9)] * 2 + [("pruned", 1)] * 2
+    assert statuses(changed) == [("completed", 9)] * 2
 
 
 @pytest.mark.parametrize("executor", ["inline", pytest.param("lanes", marks=pytest.mark.slow)])
@@ -284,7 +281,7 @@ def test_a_loop_that_does_not_listen_is_completed(tmp_path):
             manager.end_epoch()
         manager.end_run()
 
-    assert standing(nine(tmp_path, deaf, {"lr": [1, 2]})) == [("completed", 4)] * 2
+    assert statuses(nine(tmp_path, deaf, {"lr": [1, 2]})) == [("completed", 4)] * 2
 
 
 @pytest.mark.parametrize("min_epochs", [9, 3])
@@ -350,7 +347,7 @@ def test_a_grid_stops_the_same_runs_as_optuna_also_if_it_is_interrupted(tmp_path
     nine(tmp_path, train, prune=pruner, goal="min:score")
     resumed = nine(tmp_path, train, prune=pruner, goal="min:score")
 
-    assert standing(resumed) == expected
+    assert statuses(resumed) == expected
 
 
 def test_the_direction_is_that_of_the_goal_and_optuna_says_nothing(tmp_path, capfd):
@@ -363,7 +360,7 @@ def test_the_direction_is_that_of_the_goal_and_optuna_says_nothing(tmp_path, cap
     assert optuna.logging.get_verbosity() == optuna.logging.INFO
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     assert capfd.readouterr() == ("", "")
-    assert standing(outcome) == expected != in_optuna(MEDIAN)
+    assert statuses(outcome) == expected != in_optuna(MEDIAN)
 
 
 def test_a_pruner_of_ones_own_is_asked(tmp_path):

@@ -27,6 +27,7 @@ from runmanager import (
     run_grid,
 )
 from tests.border import reading
+from tests.border.experiments import QUIET
 
 COLUMNS = ["run", "epoch", "loss", "accuracy", "epoch duration", "run duration"]
 STATUSES = {"completed", "failed", "diverged", "interrupted", "pending", "running"}
@@ -236,7 +237,7 @@ def written(tmp_path_factory):
     """Make an experiment of many runs; some values are not finite."""
     root = tmp_path_factory.mktemp("written")
     axes = {("lr", "name"): [(number, f"n{number}") for number in range(NUM_RUNS)]}
-    run_grid(axes, train, experiment="exp", root=root, executor="inline", tensorboard=False, display=False)
+    run_grid(axes, train, experiment="exp", root=root, **QUIET)
     return root
 
 
@@ -324,8 +325,7 @@ def test_damaged_files_cost_their_own_runs_and_invent_nothing(tmp_path, written,
 
 def test_a_damaged_entry_of_a_design_costs_itself_alone(tmp_path):
     def start(**goal):
-        options = {"experiment": "exp", "root": tmp_path, "executor": "inline", "tensorboard": False}
-        return run_grid({("lr", "name"): [(1, "a")]}, train, display=False, **options, **goal)
+        return run_grid({("lr", "name"): [(1, "a")]}, train, experiment="exp", root=tmp_path, **QUIET, **goal)
 
     start(goal="min:loss")
     path = tmp_path / "exp" / "grid.json"

@@ -17,9 +17,9 @@ from unittest import mock
 import pytest
 from rich.cells import cell_len
 
-from runmanager import LogUniform, OptunaSearch, RunManager, Uniform, load_run, run_grid
+from runmanager import LogUniform, OptunaSearch, Uniform, load_run, run_grid
 from tests.border import pages
-from tests.border.experiments import QUIET, Scored, execute
+from tests.border.experiments import QUIET, Scored, complete, execute, manager_in
 from tests.border.recording import SMALL, WIDTHS, file_of, noisy, screens
 from tests.border.screens import command, terminal
 
@@ -351,20 +351,14 @@ def test_every_line_is_logged_and_failures_as_warnings(tmp_path, caplog):
 
 def test_without_a_display_nothing_is_printed(tmp_path, capsys):
     execute(tmp_path, SMALL, small)
-    manager = RunManager("bare", tmp_path, display=False, tensorboard=False)
-    with manager.run({"lr": 0.1}):
-        for _ in manager.epochs(1):
-            manager.track_loss(1, 1)
+    complete({"lr": 0.1}, manager_in(tmp_path, "bare"))
 
     assert capsys.readouterr() == ("", "")
 
 
 def test_a_bare_manager_shows_a_line_per_epoch_and_the_table(tmp_path):
     with terminal(80) as screen:
-        manager = RunManager("bare", tmp_path, tensorboard=False)
-        with manager.run({"lr": 0.1}):
-            for epoch in manager.epochs(2):
-                manager.track_loss(1 / epoch, 1)
+        complete({"lr": 0.1}, manager_in(tmp_path, "bare", display=True), (1.0, 0.5))
 
     lines = [line for line in screen.lines if "epoch" in line and "/2" in line]
     assert ["0.5" in line for line in lines] == [False, True]

@@ -19,9 +19,9 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
 
-from runmanager import RunManagerError, RunsWarning, load_results, open_tensorboard, run_grid
+from runmanager import RunManagerError, RunsWarning, load_results, open_tensorboard
 from tests.border.events import event_files, train
-from tests.border.experiments import QUIET
+from tests.border.experiments import execute
 from tests.border.reading import as_killed, flip
 
 HOME = Path(__file__).parents[2]
@@ -58,10 +58,10 @@ def start_again(root, name, error, damage):
         if epoch == 3 and errors:
             raise errors.pop()
 
-    options = {**QUIET, "experiment": name, "root": root, "retry_failed": True, "tensorboard": True}
+    options = {"retry_failed": True, "tensorboard": True}
     for _ in range(2 if damage else 1):
         with warnings.catch_warnings(action="ignore", category=RunsWarning):
-            run_grid({"lr": [0.1]}, lambda run, manager: train(manager, run, 4, end), **options)
+            execute(root, {"lr": [0.1]}, lambda run, manager: train(manager, run, 4, end), name, **options)
         if damage and damage is not str:
             damage(root / name / "001")
             damage = str
@@ -82,17 +82,9 @@ def lose_all(folder):
 def root(tmp_path_factory):
     """Runs that met all that can happen to them, each kind in an experiment of its own."""
     root = tmp_path_factory.mktemp("runs")
-
-    def start(name, grid, function):
-        run_grid(grid, function, experiment=name, root=root, **{**QUIET, "tensorboard": True})
-
-    def score(run, manager):
-        with manager.run(run):
-            for _ in manager.epochs(2):
-                manager.track_loss(run.number, 1)
-
-    start("grid", GRID, lambda run, manager: train(manager, run, 2))
-    start("seeds", {"number": [1, 2], "seed": [0, 1, 2]}, score)
+    seeds = {"number": [1, 2], "seed": [0, 1, 2]}
+    execute(root, GRID, lambda run, manager: train(manager, run, 2), "grid", tensorboard=True)
+    execute(root, seeds, lambda run: {"loss": run.number}, "seeds", epochs=2, tensorboard=True)
     start_again(root, "stopped", KeyboardInterrupt(), None)
     start_again(root, "killed", KeyboardInterrupt(), kill)
     start_again(root, "failed", ValueError("no"), lambda _: None)
@@ -189,15 +181,7 @@ def link(monkeypatch, capsys):
 
 def make(root, name, grid, metrics=("loss",), **options):
     """Execute a grid that tracks 0.5 as its metrics; return the names of the runs."""
-
-    def score(run, manager):
-        with manager.run(run):
-            for _ in manager.epochs(1):
-                if "loss" in metrics:
-                    manager.track_loss(0.5, 1)
-                manager.track({metric: 0.5 for metric in metrics if metric != "loss"})
-
-    run_grid(grid, score, experiment=name, root=root, **{**QUIET, **options})
+    execute(root, grid, lambda _: dict.fromkeys(metrics, 0.5), name, **options)
     return [path.parent.name for path in sorted((root / name).glob("*/run.json"))]
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from runmanager import RunManager, RunManagerError, load_results, load_runs, open_tensorboard, write_report
+from tests.border.experiments import complete
 from tests.border.screens import command
 
 SOURCE = Path(__file__).parents[2] / "runs" / "README.md"
@@ -44,10 +45,7 @@ def test_a_folder_with_that_file_alone_has_no_runs_as_an_empty_one(roots):
 
 def test_runs_beside_that_file_are_read_as_ever(roots):
     def log():
-        manager = RunManager("exp", display=False)
-        with manager.run({"lr": 0.1}):
-            for _ in manager.epochs(1):
-                manager.track_loss(0.5, 1)
+        complete({"lr": 0.1}, RunManager("exp", display=False))
         return load_results()["loss"].tolist(), load_runs()["status"].tolist(), command("list", "--json").code
 
     assert [*roots(log)] == [([0.5], ["completed"], 0)] * 2
