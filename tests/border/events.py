@@ -1,7 +1,8 @@
 """Runs to look at, and TensorBoard's own readers to look at them with."""
 
 import io
-from collections.abc import Callable
+import struct
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
 from tensorboard.plugins.hparams import metadata
+from tensorboard.summary.writer.record_writer import RecordWriter
 from torch import nn
 
 from runmanager import RunManager
@@ -58,6 +60,22 @@ def train(
 def event_files(folder: Path) -> list[Path]:
     """Find all that TensorBoard takes for an event file."""
     return sorted(folder.rglob("*tfevents*"))
+
+
+def event_records(content: bytes) -> Iterator[bytes]:
+    """Yield the records of an event file: 12 bytes are before each, of which 8 are its length, and 4 after."""
+    position = 0
+    while position < len(content):
+        (length,) = struct.unpack_from("<Q", content, position)
+        yield content[position + 12 : position + 12 + length]
+        position += length + 16
+
+
+def framed(record: bytes) -> bytes:
+    """Return a record with its length and its checksums."""
+    file = io.BytesIO()
+    RecordWriter(file).write(record)
+    return file.getvalue()
 
 
 def values_of(folder: Path) -> list[tuple[int, Any]]:

@@ -1,6 +1,5 @@
 """What a further attempt makes of what earlier ones left: rows, weights, artifacts, curves and sentences."""
 
-import struct
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from runmanager import load_results, load_run, load_runs
 from tests.border import reading
-from tests.border.events import scalars_of
+from tests.border.events import event_records, framed, scalars_of
 from tests.border.work import announce, left, meet, minimize, scaled, start, statuses, trained
 
 pytestmark = pytest.mark.usefixtures("own_folder")
@@ -244,28 +243,18 @@ def test_what_changed_in_runs_is_in_the_first_line(capsys, plan_only):
     assert [part for part in parts if part not in line] == []
 
 
-def records(path):
-    """Yield the records of an event file, and their events."""
-    content, start = path.read_bytes(), 0
-    while start < len(content):
-        end = start + 16 + struct.unpack_from("<Q", content, start)[0]
-        yield content[start:end], Event.FromString(content[start + 12 : end - 4])
-        start = end
-
-
-@pytest.mark.parametrize("lost", [(3,), (1, 3), (1, 2, 3), "the end"])
+@pytest.mark.parametrize("lost", [(3,), (1, 3), (1, 2, 3), ()], ids=["3", "1, 3", "all", "the end"])
 def test_curves_that_a_kill_has_cost_are_written_when_a_run_continues(lost):
     announce("stop", 0.1, 3)
     start(ONE, patient_train, tensorboard=True)
     folder = reading.run_folder("runs/exp")
     (path,) = folder.glob("events*")
-    kept = [
-        record for record, event in records(path)
-        if lost == "the end" or not (event.step in lost and event.HasField("summary"))
-    ]  # fmt: skip
-    end = b"".join(kept).rindex(b"time/epoch_s") + 4 if lost == "the end" else None
-    reading.as_killed(folder, num_lost=1 if lost == "the end" else 0)
-    path.write_bytes(b"".join(kept)[:end])
+    events = map(Event.FromString, event_records(path.read_bytes()))
+    kept = [each for each in events if each.step not in lost or not each.HasField("summary")]
+    content = b"".join(framed(each.SerializeToString()) for each in kept)
+    end = content.rindex(b"time/epoch_s") + 4 if lost == () else None
+    reading.as_killed(folder, num_lost=int(lost == ()))
+    path.write_bytes(content[:end])
 
     start(ONE, patient_train, tensorboard=True)
 

@@ -6,10 +6,12 @@ import itertools
 import json
 import math
 import pickle
+import subprocess
 from contextlib import suppress
 from importlib.util import find_spec
 from io import StringIO
 from pathlib import Path
+from shutil import which
 from typing import Any
 
 import numpy as np
@@ -390,8 +392,9 @@ def test_a_repeat_that_was_run_again_is_lost_only_if_no_attempt_has_completed(at
 
 # The rows that a condition chooses
 
-CASES = json.loads(Path(__file__).with_name("where_cases.json").read_text(encoding="utf-8"))
-"""Comparisons that are tried here and on the page (test_where_page.py)."""
+HERE = Path(__file__).parent
+CASES = json.loads((HERE / "where_cases.json").read_text(encoding="utf-8"))
+"""Comparisons that are tried on the command line and on the page."""
 
 
 @pytest.fixture(scope="module")
@@ -442,6 +445,40 @@ def test_a_mistake_in_a_condition_is_explained(odd):
     for where, problem in [*CASES["refused"], *further]:
         answer = command("list", odd, f"--where={where}")
         assert (where, answer.code, problem in answer.words) == (where, 2, True)
+
+
+ON_THE_PAGE = """
+const fs = require("fs");
+eval(fs.readFileSync(process.argv[1], "utf8").replace("const where =", "globalThis.where ="));
+const cases = JSON.parse(fs.readFileSync(process.argv[2], "utf8"));
+const value = (each) => (each && each.number === "nan" ? NaN : each);
+const columns = new Map(Object.entries(cases.columns).map(([name, column]) => [name, column.map(value)]));
+const run = columns.get("run");
+const read = (text) => {
+  try {
+    const condition = where.parse(text, columns);
+    return { runs: run.filter((_, row) => condition(row)) };
+  } catch (error) {
+    if (!(error instanceof where.Refused)) throw error;
+    return { why: error.message };
+  }
+};
+console.log(JSON.stringify(Object.fromEntries(JSON.parse(process.argv[3]).map((text) => [text, read(text)]))));
+"""
+
+
+@pytest.mark.skipif(which("node") is None, reason="needs node: apt-get install nodejs")
+def test_the_page_chooses_the_same_runs_or_explains_why_it_cannot():
+    chosen, refused = {**dict(CASES["chosen"]), "lr<0.1 and status=failed": [2]}, dict(CASES["refused"])
+    script = HERE.parents[1] / "runmanager" / "report" / "assets" / "where.js"
+
+    cases = HERE / "where_cases.json"
+
+    command = ["node", "-e", ON_THE_PAGE, f"{script}", f"{cases}", json.dumps([*chosen, *refused])]
+    answers = json.loads(subprocess.run(command, capture_output=True, check=True, timeout=60).stdout)
+
+    assert {where: answers[where].get("runs") for where in chosen} == chosen
+    assert all(problem in answers[where]["why"] for where, problem in refused.items())
 
 
 # The causes of failures

@@ -2,20 +2,20 @@
 """Files as somebody makes them who knows the formats and their checksums, and means no good."""
 
 import copy
-import io
 import json
 import os
 import random
 import struct
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
-from tensorboard.summary.writer.record_writer import RecordWriter
+
+from tests.border.events import event_records, framed
+from tests.border.reading import to_line
 
 ESCAPES = "\x1b[2J\x1b]0;title\x07\x9b31m\u202e"
 NAMES = [
@@ -113,15 +113,8 @@ def design(dice: random.Random) -> dict[str, Any]:
     return {name: value for name, value in document.items() if dice.random() < 0.8}
 
 
-def to_line(content: Any) -> bytes:
-    """Write a line with the right checksum, strict JSON or not."""
-    body = json.dumps(content, separators=(",", ":")).encode()
-    return body[:-1] + b',"crc":"%08x"}' % zlib.crc32(body) + b"\n"
-
-
 def journal(lines: list[dict[str, Any]], dice: random.Random) -> bytes:
     """Change lines of a journal; every line, and often the end's checksum of all, is right."""
-    lines = [{name: value for name, value in line.items() if name != "crc"} for line in lines]
     if dice.random() < 0.2:
         lines[0]["keep"] = dice.choice([*GOALS, *["max:loss", "min:loss", "max:test_accuracy"] * 30])
     for _ in range(dice.choice([1, 1, 2, 4])):
@@ -169,26 +162,11 @@ def described(document: dict[str, Any], dice: random.Random) -> bytes:
 
 def events(content: bytes, dice: random.Random) -> bytes:
     """Change records of an event file, and give each the right checksums."""
-    records = list(_records(content))
+    records = list(event_records(content))
     for _ in range(dice.choice([1, 1, 2, 5])):
         index = dice.randrange(len(records))
         records[index : index + dice.randrange(2)] = [_event(records[index], dice)]
-    return b"".join(map(_framed, records))
-
-
-def _records(content: bytes) -> Iterator[bytes]:
-    """Yield the records of an event file; each has 12 bytes before it, of which 8 are its length, and 4 after."""
-    position = 0
-    while position < len(content):
-        (length,) = struct.unpack_from("<Q", content, position)
-        yield content[position + 12 : position + 12 + length]
-        position += length + 16
-
-
-def _framed(body: bytes) -> bytes:
-    framed = io.BytesIO()
-    RecordWriter(framed).write(body)
-    return framed.getvalue()
+    return b"".join(map(framed, records))
 
 
 def _event(body: bytes, dice: random.Random) -> bytes:
@@ -254,4 +232,4 @@ def link(path: Path, dice: random.Random) -> None:
 def sparse_header(content: bytes) -> bytes:
     """Append a record of an event file whose length is almost 2^64."""
     length = struct.pack("<Q", 2**64 - 8)
-    return content + length + _framed(length)[8:12]
+    return content + length + framed(length)[8:12]
