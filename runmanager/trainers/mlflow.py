@@ -1,9 +1,7 @@
 """The export of results to MLflow."""
 
 import hashlib
-import math
 import os
-import time
 from typing import Any
 
 from runmanager.core.outcome import Status
@@ -19,7 +17,8 @@ def export_mlflow(path: str | os.PathLike[str] = "runs", *, tracking_uri: str | 
 
     An experiment becomes MLflow's experiment of the same name. An unchanged run that was exported before is
     skipped; a changed run replaces its old export. No run is left RUNNING: an unfinished run is KILLED, with
-    its status in the tag `runmanager.status`. Infinite values become NaN, and MLflow cuts long texts.
+    its status in the tag `runmanager.status`. MLflow's databases have the largest float in place of infinity,
+    and MLflow cuts long texts.
 
     Args:
         path: As for `load_results`.
@@ -60,36 +59,26 @@ def _log(client: Any, experiment_id: str, run: RunResult) -> str | None:
     """Log a run, replacing its earlier export; return its id in MLflow, None if nothing has changed."""
     from mlflow.entities import Metric, Param
 
-    id_ = _digest(run.folder.id)
-    state = _digest(repr((run.status, [*run.epochs])))
-    earlier = client.search_runs([experiment_id], f"tags.`runmanager.id` = '{id_}'")
+    state = hashlib.sha256(repr((run.status, [*run.epochs])).encode()).hexdigest()
+    earlier = client.search_runs([experiment_id], f"tags.`runmanager.id` = '{run.folder.id}'")
     if any(exported.data.tags.get(_STATE) == state for exported in earlier):
         return None
     for exported in earlier:
         client.delete_run(exported.info.run_id)
-    begun = int(run.start.get("t_wall", time.time()) * 1000)  # ms since 1970
+    begun = int(run.start.get("t_wall", 0) * 1000)  # ms since 1970
     tags = {
-        "runmanager.id": id_,
-        "runmanager.status": str(run.status),
-        "runmanager.run": str(run.folder.number),
-        "runmanager.error": run.error,
-    }
+        "runmanager.id": run.folder.id, "runmanager.status": str(run.status), "runmanager.error": run.error,
+    }  # fmt: skip
     created = client.create_run(experiment_id, begun, tags, run.folder.path.name)
     run_id = str(created.info.run_id)
     params = [Param(name, str(value)) for name, value in run.folder.params.items()]
     metrics: list[Any] = []
     for record in run.epochs:
         moment = begun + int(record.metrics.get("run duration", 0.0) * 1000)
-        for name, value in record.metrics.items():
-            finite = math.nan if math.isinf(value) else value  # MLflow's databases have no infinite values
-            metrics.append(Metric(name, finite, moment, record.epoch))
+        metrics += [Metric(name, value, moment, record.epoch) for name, value in record.metrics.items()]
     client.log_batch(run_id, metrics, params)
     ending = "FAILED" if run.status.is_fault else "KILLED"
     end = begun + int(run.seconds * 1000)
     client.set_terminated(run_id, "FINISHED" if run.status is Status.COMPLETED else ending, end)
     client.set_tag(run_id, _STATE, state)  # set this tag last, as a run without it is exported again
     return run_id
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()

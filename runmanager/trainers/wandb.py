@@ -3,7 +3,6 @@
 import hashlib
 import os
 from pathlib import Path
-from typing import Any
 
 from runmanager.core import files
 from runmanager.core.outcome import LARGEST, Status
@@ -54,14 +53,17 @@ def export_wandb(
     written: list[Path] = []
     for name, runs in experiments:
         for run in [run for run in runs if run.attempts]:
+            config = {
+                # JSON keeps these numbers as they are
+                key: value if isinstance(value, (int, float)) and abs(value) <= LARGEST else str(value)
+                for key, value in run.folder.params.items()
+            }
             opened = wandb.init(
                 project=project or name,
                 group=name,
                 id=hashlib.sha256(f"{name}/{run.folder.id}".encode()).hexdigest()[:16],
                 name=run.folder.path.name,
-                config={
-                    key: value if _is_exact(value) else str(value) for key, value in run.folder.params.items()
-                },
+                config=config,
                 mode="offline",
                 dir=os.fspath(folder),
                 reinit="create_new",  # an open W&B run of the caller stays open
@@ -73,8 +75,3 @@ def export_wandb(
             written.append(Path(opened.settings.sync_dir))
             opened.finish(exit_code=int(run.status is not Status.COMPLETED))
     return written
-
-
-def _is_exact(value: Any) -> bool:
-    """Whether JSON keeps a value as it is."""
-    return value is None or (isinstance(value, (int, float)) and abs(value) <= LARGEST)

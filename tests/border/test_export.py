@@ -119,7 +119,7 @@ def test_mlflow_gets_every_metric_of_every_epoch_and_changed_runs_once(tmp_path,
     assert (done.info.status, failed.info.status) == ("FINISHED", "FAILED")
     assert any("too large" in tag for tag in failed.data.tags.values())
     own = {name for name in failed.data.tags if name.startswith("runmanager.")}
-    assert own == {f"runmanager.{name}" for name in ("id", "run", "status", "error", "state")}
+    assert own == {f"runmanager.{name}" for name in ("id", "status", "error", "state")}
 
 
 @pytest.mark.slow
