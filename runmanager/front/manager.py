@@ -21,11 +21,6 @@ if TYPE_CHECKING:
     from runmanager.tensorboard.event_options import TensorBoard
 
 
-class _OfRunBuilder:
-    def __get__(self, *_: object) -> None:
-        raise AttributeError("RunManager has no get_runs: write RunBuilder.get_runs(params)")
-
-
 class RunManager(Manager):
     """Log runs: hooks for a training loop, one row per epoch, one event file per run.
 
@@ -77,8 +72,6 @@ class RunManager(Manager):
         >>> manager.outcome.status.value
         'completed'
     """
-
-    get_runs: _OfRunBuilder = _OfRunBuilder()
 
     def __init__(
         self,
