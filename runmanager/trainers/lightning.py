@@ -2,7 +2,6 @@
 
 import logging
 import os
-import shutil
 import signal
 import sys
 from collections.abc import Mapping, Sequence
@@ -188,7 +187,16 @@ class RunManagerCallback(Checkpoint):  # type: ignore[misc]  # mypy does not fol
         if self._loaded:
             # with max_steps, the trainer may resume inside an ended epoch
             trainer.fit_loop.epoch_loop.restarting = False
-            self._restore_random(trainer)
+            # the random states of the last epoch's end determine the order of batches
+            of_ranks = self._loaded["random"]
+            if ranks.rank() < len(of_ranks):
+                random, loader_states = of_ranks[ranks.rank()]
+                for name, generator in generators(trainer.train_dataloader):
+                    if name in loader_states:
+                        generator.set_state(loader_states[name])
+                torch_devices.restore_random(random, self.run.opened.device)
+            if trainer.fit_loop.is_resuming:  # Lightning has made its iterator before the states were restored
+                iter(trainer.fit_loop._data_fetcher)  # noqa: SLF001 - as Lightning does
         self._loaded = {}
         self.run.begin_epoch(_num_epochs(trainer))
 
@@ -225,14 +233,12 @@ class RunManagerCallback(Checkpoint):  # type: ignore[misc]  # mypy does not fol
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
         """Commit the epoch with its logged values."""
         reported = dict(trainer.callback_metrics)
+        forks = {f"{name}{end}" for name in reported for end in ("_step", "_epoch")}
         values = {
             name: value
             for name, value in reported.items()
             # a value that was not logged again is from an earlier epoch
-            if value is not self._reported.get(name)
-            and not any(
-                name.endswith(end) and name.removesuffix(end) in reported for end in ("_step", "_epoch")
-            )
+            if value is not self._reported.get(name) and name not in forks
         }
         self._reported = reported
         if self.run.end_epoch(values):
@@ -262,32 +268,13 @@ class RunManagerCallback(Checkpoint):  # type: ignore[misc]  # mypy does not fol
         }  # fmt: skip
         folder = self.run.folder
         path = folder / f"epoch-{number}.ckpt"
-        if ranks.is_main():
-            files.make_folder(folder)
         trainer.save_checkpoint(path, weights_only=False)
         # on disk before the epoch is committed; until then, the previous checkpoint is the valid one
         if ranks.is_main():
-            for file in (path, *path.rglob("*")):
-                if file.is_file():
-                    files.sync(file)
-            files.sync(folder)
-            for epoch, other in _saved(folder).items():
-                if epoch not in (number - 1, number):
-                    shutil.rmtree(other) if other.is_dir() else other.unlink(missing_ok=True)
+            for part in (path, *path.rglob("*"), folder, folder.parent):
+                files.sync(part)
+        trainer.strategy.remove_checkpoint(folder / f"epoch-{number - 2}.ckpt")
         self._state = {}
-
-    def _restore_random(self, trainer: Any) -> None:
-        """Restore the random states of the last epoch's end, which determine the order of batches."""
-        of_ranks = self._loaded["random"]
-        if ranks.rank() < len(of_ranks):
-            random, loader_states = of_ranks[ranks.rank()]
-            for name, generator in generators(trainer.train_dataloader):
-                if name in loader_states:
-                    generator.set_state(loader_states[name])
-            torch_devices.restore_random(random, self.run.opened.device)
-        loop = trainer.fit_loop
-        if loop.is_resuming:  # needed only after a resume, as otherwise Lightning creates the iterator
-            iter(loop._data_fetcher)  # noqa: SLF001 - made before the states were restored
 
 
 class _StepLogger(Logger):  # type: ignore[misc]  # as above
@@ -314,7 +301,7 @@ class _StepLogger(Logger):  # type: ignore[misc]  # as above
 
 
 def _num_epochs(trainer: Any) -> int | None:
-    return trainer.max_epochs if (trainer.max_epochs or 0) > 0 and trainer.max_steps < 0 else None
+    return trainer.max_epochs if trainer.max_epochs > 0 > trainer.max_steps else None
 
 
 def _saved(folder: Path) -> dict[int, Path]:
