@@ -134,6 +134,8 @@ class Command:
         problems.check_choice("catch", self.catch, (None, *CAUGHT))
         if os.name != "posix":
             problems.append("a command needs Linux or macOS, or the Linux subsystem of Windows")
+        if len([*filter(None, (self.catch, self.events, self.metrics_file))]) > 1:
+            problems.append("catch, events and metrics_file are sources of metrics: give one")
         if self.metrics_file and "{folder}" not in self.metrics_file:
             problems.append(f"no {{folder}} in metrics_file={self.metrics_file!r}: each run needs its own file")
         if not words or shutil.which(words[0]) is None:

@@ -185,7 +185,8 @@ def test_wrong_arguments_are_refused_together(own_folder):
     with pytest.raises(InvalidArgumentError) as raised:
         Command("pythn train.py", style="yaml", catch="mlflow", metrics_file="log.csv")
 
-    assert [problem.split()[0] for problem in raised.value.problems] == ["style", "catch", "no", "no", "no"]
+    problems = ["style", "catch", "catch,", "no", "no", "no"]
+    assert [problem.split()[0] for problem in raised.value.problems] == problems
     with pytest.raises(InvalidArgumentError, match=r"no file 'trian.py'"):
         Command("python trian.py")
 
