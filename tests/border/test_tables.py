@@ -471,7 +471,6 @@ console.log(JSON.stringify(Object.fromEntries(JSON.parse(process.argv[3]).map((t
 def test_the_page_chooses_the_same_runs_or_explains_why_it_cannot():
     chosen, refused = {**dict(CASES["chosen"]), "lr<0.1 and status=failed": [2]}, dict(CASES["refused"])
     script = HERE.parents[1] / "runmanager" / "report" / "assets" / "where.js"
-
     cases = HERE / "where_cases.json"
 
     command = ["node", "-e", ON_THE_PAGE, f"{script}", f"{cases}", json.dumps([*chosen, *refused])]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import runmanager
 from tests.nightly import of_night, of_night_but
 
 ROOT = Path(__file__).parents[2]
@@ -128,3 +129,33 @@ def test_ci_runs_the_commands_that_the_readme_names():
     for command in ("python experiments/fashion_grid.py", "pytest -n 2 --dist worksteal"):
         assert f"{command}\n" in readme
         assert f"\n{command} -" in script
+
+
+def test_the_page_of_public_names_lists_each_of_them_once_and_nothing_else():
+    page = (ROOT / "docs" / "public-api.md").read_text(encoding="utf-8")
+
+    assert sorted(re.findall(r"^\| `(\w+)` \|", page, flags=re.MULTILINE)) == runmanager.__all__
+
+
+# Architecture
+
+HOUSE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+TREE = HOUSE[HOUSE.index("runmanager/\n") : HOUSE.index("```", HOUSE.index("runmanager/\n"))]
+CHANGES = re.findall(r"^\| .+ \| `(runmanager/.+)` \| `(\w+)` \|$", HOUSE, flags=re.MULTILINE)
+
+
+def test_the_drawn_house_has_every_folder():
+    folders = {path.parent.name for path in (ROOT / "runmanager").glob("*/__init__.py")}
+
+    assert folders == set(re.findall(r"^  (\w+)/ ", TREE, flags=re.MULTILINE))
+
+
+def test_25_likely_changes_have_a_file_with_the_name_to_look_for():
+    def names_in(file):
+        tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
+        targets = [node.targets[0] for node in tree.body if isinstance(node, ast.Assign)]
+        return {getattr(node, "name", getattr(node, "id", "")) for node in [*tree.body, *targets]}
+
+    assert len({file for file, _ in CHANGES}) == len(CHANGES) >= 25
+    assert HOUSE.count("| `runmanager/") == len(CHANGES)
+    assert [file for file, name in CHANGES if name not in names_in(file)] == []
