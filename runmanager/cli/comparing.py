@@ -14,8 +14,6 @@ from runmanager.tables.results_files import json_value
 if TYPE_CHECKING:
     import pandas as pd
 
-_NUM_BEST = 10
-
 
 def best_command(
     folder: Path = Path("runs"),
@@ -51,7 +49,7 @@ def best_command(
     runs = load_selected(folder, where=rows.where, goal=goals, repeats=repeats, hyperparameters=hyperparameters)
     ranking = ranking_of(runs, goals, repeats)
     if not (rows.limit or rows.everything or ranking.goals[1:]):  # the Pareto front is listed whole
-        rows = replace(rows, limit=_NUM_BEST)
+        rows = replace(rows, limit=10)
 
     def json() -> object:
         tell(ranking.assumption)
@@ -173,8 +171,7 @@ def decide_command(
         tell(answer.assumptions)
 
     def json() -> object:
-        values = {name: json_value(value) for name, value in vars(answer).items() if name != "table"}
-        return {**values, "decided": answer.decided, "table": to_rows(answer.table)}
+        return json_value({**vars(answer), "decided": answer.decided, "table": to_rows(answer.table)})
 
     return Answer(show, json)
 
@@ -210,4 +207,4 @@ def diff_command(first: Path, second: Path) -> Answer:
         else:
             say(f"nothing differs between {first} and {second}")
 
-    return Answer(show, lambda: [{name: json_value(value) for name, value in row.items()} for row in rows])
+    return Answer(show, partial(json_value, rows))

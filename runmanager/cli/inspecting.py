@@ -59,7 +59,7 @@ def show_command(run: Path, *, code: bool = False, printed: bool = False) -> Non
 def _print_run(run: "RunResult", design: "Design") -> None:
     from rich.filesize import decimal
 
-    _print_pairs("", _facts(run, design))
+    _print_pairs("run", _facts(run, design), str(files.for_people(run.folder.path)))
     params = run.folder.params.items()
     _print_pairs("Hyperparameters", {name: repr(v) if isinstance(v, float) else cell(v) for name, v in params})
     if run.epochs:
@@ -70,6 +70,18 @@ def _print_run(run: "RunResult", design: "Design") -> None:
     if lines := run.error_log_tail(_LAST_LINES):
         _heading(f"The last lines of {files.ERROR_LOG}")
         write_out("\n".join(lines))
+
+
+def _print_pairs(heading: str, pairs: Mapping[str, Any], value: str = "") -> None:
+    """Print names and values, without those that are empty, below a heading or a first pair."""
+    from runmanager.drawing.console import print_fitted
+    from runmanager.drawing.table import Table
+
+    rows = [(name, str(value)) for name, value in pairs.items() if value not in ("", None)]
+    if rows:
+        if not value:
+            write_out("")
+        print_fitted(Table((heading, value), rows, fold=True))
 
 
 def _print_epochs(run: "RunResult", design: "Design") -> None:
@@ -97,7 +109,6 @@ def _facts(run: "RunResult", design: "Design") -> dict[str, Any]:
     sign = f"{run.status.sign} " if sys.stdout and sys.stdout.isatty() else ""
     changes = "code, data, versions, threads or settings changed, or it resumed inexactly"
     return {
-        "run": files.for_people(run.folder.path),
         "status": f"{sign}{run.status}",
         "note": join(map(first_line_of_note, ((design.notes or {}).get(run.folder.id), design.note))),
         "error": run.error,
@@ -123,17 +134,3 @@ def _heading(name: str) -> None:
     from runmanager.drawing.console import wide_console
 
     wide_console().out(f"\n{name}", style="bold", highlight=False)
-
-
-def _print_pairs(heading: str, pairs: Mapping[str, Any]) -> None:
-    """Print names and values, without those that are empty."""
-    from runmanager.drawing.console import wide_console
-    from runmanager.drawing.table import wrapped
-
-    texts = {name: str(value) for name, value in pairs.items() if value not in ("", None)}
-    if heading and texts:
-        _heading(heading)
-    width, room = max(map(len, texts), default=0), wide_console().width
-    for name, value in texts.items():
-        first = f"{name:<{width}}  "
-        write_out("\n".join(wrapped(value, room, first, " " * len(first))))
