@@ -12,7 +12,7 @@ import typer
 from runmanager import __version__
 from runmanager.cli import comparing, exporting, inspecting, listing, maintaining, removing, running
 from runmanager.cli.common import Commands, write_out
-from runmanager.cli.declare import Answer, declare
+from runmanager.cli.declare import declare
 from runmanager.errors import InvalidArgumentError
 
 _LAST_PORT = 65535
@@ -85,7 +85,7 @@ def _has_display() -> bool:
     return sys.platform in ("darwin", "win32") or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))
 
 
-COMMANDS: dict[str, dict[str, Callable[..., Answer | None]]] = {
+COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
     "Results": {
         "list": listing.list_command,
         "show": inspecting.show_command,

@@ -1,13 +1,11 @@
 """Commands that rank runs, and set them side by side: best, compare, decide, diff."""
 
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runmanager.cli.common import say, write_out
-from runmanager.cli.declare import Answer
-from runmanager.cli.rows import Selection, load_selected, print_view, rows_to_json, tell
+from runmanager.cli.common import say, write_json, write_out
+from runmanager.cli.rows import Selection, load_selected, print_json, print_view, tell
 from runmanager.errors import InvalidArgumentError
 from runmanager.tables.results_files import json_value
 
@@ -22,7 +20,7 @@ def best_command(
     repeats: list[str] | None = None,
     hyperparameters: str | None = None,
     rows: Selection,
-) -> Answer:
+) -> None:
     """Rank the runs, or repeated settings, by one metric.
 
     Repeated settings are ranked by their mean. Of several metrics, the runs are listed that no other beats
@@ -51,11 +49,11 @@ def best_command(
     if not (rows.limit or rows.everything or ranking.goals[1:]):  # the Pareto front is listed whole
         rows = replace(rows, limit=10)
 
-    def json() -> object:
+    if rows.as_json:
         tell(ranking.assumption)
-        return rows_to_json(rows_of(runs, ranking, ranking.first), rows)
-
-    return Answer(lambda: print_view(ranked(runs, goals, None, repeats, with_others=False), rows), json)
+        print_json(rows_of(runs, ranking, ranking.first), rows)
+    else:
+        print_view(ranked(runs, goals, None, repeats, with_others=False), rows)
 
 
 def compare_command(
@@ -67,7 +65,7 @@ def compare_command(
     repeats: list[str] | None = None,
     hyperparameters: str | None = None,
     rows: Selection,
-) -> Answer:
+) -> None:
     """Compare runs that differ in one hyperparameter, or all settings with one of them.
 
     Each row is a setting: the other hyperparameters, and a column for each value of the one compared. With
@@ -96,11 +94,11 @@ def compare_command(
     runs = load_selected(*paths, where=rows.where, goal=goal, repeats=repeats, hyperparameters=hyperparameters)
     pairs = compare(runs, axis, goal, base=values_of_base(base, runs), repeats=repeats)
 
-    def show() -> None:
+    if rows.as_json:
+        print_json(pairs, rows)
+    else:
         tell(pairs.sentence)
         print_view(of_table(pairs), rows)
-
-    return Answer(show, partial(rows_to_json, pairs, rows))
 
 
 def _axis_and_folders(axis: str | None, folders: list[Path] | None) -> tuple[str | None, list[Path]]:
@@ -136,7 +134,8 @@ def decide_command(
     error: float | None = None,
     hyperparameters: str | None = None,
     where: list[str] | None = None,
-) -> Answer:
+    as_json: bool = False,
+) -> None:
     """Say whether the repeats have decided which one is best.
 
     It executes nothing. You may use it after every repeat, without a higher risk of a wrong verdict.
@@ -165,18 +164,15 @@ def decide_command(
     runs = load_selected(*paths, where=where, goal=goal, repeats=repeats, hyperparameters=hyperparameters)
     answer = verdict(runs, axis, goal=goal, repeats=repeats, margin=margin, error=error)
 
-    def show() -> None:
+    if as_json:
+        write_json(json_value({**vars(answer), "decided": answer.decided, "table": to_rows(answer.table)}))
+    else:
         write_out(answer.sentence)
         print_fitted(answer.drawn())
         tell(answer.assumptions)
 
-    def json() -> object:
-        return json_value({**vars(answer), "decided": answer.decided, "table": to_rows(answer.table)})
 
-    return Answer(show, json)
-
-
-def diff_command(first: Path, second: Path) -> Answer:
+def diff_command(first: Path, second: Path, *, as_json: bool = False) -> None:
     """Show what differs between two experiments or runs.
 
     For example:
@@ -199,12 +195,11 @@ def diff_command(first: Path, second: Path) -> Answer:
     sides = [path if path.exists() else find_run(path)[1].path for path in (first, second)]
     rows = differences(*sides)
 
-    def show() -> None:
-        headings = {"first": str(first), "second": str(second)}
-        named = [{headings.get(name, name): value for name, value in row.items()} for row in rows]
-        if rows:
-            print_fitted(Table.of(named, right=list(headings.values()), fold=True))
-        else:
-            say(f"nothing differs between {first} and {second}")
-
-    return Answer(show, partial(json_value, rows))
+    headings = {"first": str(first), "second": str(second)}
+    named = [{headings.get(name, name): value for name, value in row.items()} for row in rows]
+    if as_json:
+        write_json(json_value(rows))
+    elif rows:
+        print_fitted(Table.of(named, right=list(headings.values()), fold=True))
+    else:
+        say(f"nothing differs between {first} and {second}")

@@ -2,13 +2,12 @@
 
 import inspect
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 
-from runmanager.cli.common import Subcommand, allow_unread, tell_damage, write_json
+from runmanager.cli.common import Subcommand
 from runmanager.cli.rows import Selection
 
 _OPTION = inspect.Parameter.KEYWORD_ONLY
@@ -27,17 +26,8 @@ Texts = dict[str, tuple[str | None, str]]
 """Parameter -> the placeholder for its value (None for a flag), and its help."""
 
 
-@dataclass(frozen=True)
-class Answer:
-    """The result of a command: how it is printed for people, as a JSON document, and the damaged files."""
-
-    show: Callable[[], object]
-    json: Callable[[], Any]
-    damaged: Sequence[str] = ()
-
-
-def declare(app: typer.Typer, name: str, function: Callable[..., Answer | None], panel: str) -> None:
-    """Add a command that calls a function; an `Answer` has ``--json``.
+def declare(app: typer.Typer, name: str, function: Callable[..., None], panel: str) -> None:
+    """Add a command that calls a function.
 
     Positional parameters are arguments, keyword-only parameters and the fields of a `Selection` are options.
     Their help is in the docstring under `Options:`, or here if several commands have them.
@@ -59,23 +49,16 @@ def declare(app: typer.Typer, name: str, function: Callable[..., Answer | None],
     """
     help_, texts = _read(function)
     texts = _read(declare)[1] | _read(Selection)[1] | texts
-    signature = inspect.signature(function)
-    parameters = dict(signature.parameters)
+    parameters = dict(inspect.signature(function).parameters)
     of_rows = inspect.signature(Selection).parameters if parameters.pop("rows", None) else {}
     parameters |= of_rows
-    if signature.return_annotation is Answer:
-        parameters["as_json"] = inspect.Parameter("as_json", _OPTION, default=False, annotation=bool)
 
     def command(**arguments: Any) -> None:
-        is_json = arguments.pop("as_json", False)
         if of_rows:
             arguments["rows"] = Selection(**{each: arguments.pop(each) for each in of_rows})
         if arguments.get("repeats") == ["()"]:
             arguments["repeats"] = []
-        if answer := function(**arguments):
-            with allow_unread():
-                write_json(answer.json()) if is_json else answer.show()
-            tell_damage(answer.damaged)
+        function(**arguments)
 
     declared = [_declared(parameter, texts) for parameter in parameters.values()]
     vars(command)["__signature__"] = inspect.Signature(declared)

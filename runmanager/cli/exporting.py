@@ -53,13 +53,12 @@ def report_command(
 
     folders = folders or [_RUNS]
     source: Any = folders[0] if len(folders) == 1 else folders
-    values = None
-    if base or hyperparameters or any(map(is_table, folders)):
+    values, is_file = None, any(map(is_table, folders))
+    if base or hyperparameters or is_file:
         runs = load_selected(*folders, goal=goals, repeats=repeats, hyperparameters=hyperparameters)
-        if is_table(folders[0]):
-            source = runs
+        source = runs if is_file else source
         values = values_of_base(base, runs)
-    if watch and not is_table(folders[0]):
+    if watch and not is_file:
         watch_runs(source, output, goals, repeats, values, say=say)
         return
     page = write_report(source, output, goals, repeats=repeats, base=values)

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runmanager.answers.sentences import statuses_in_words
-from runmanager.cli.common import say
-from runmanager.cli.declare import Answer
-from runmanager.cli.rows import Selection, meeting, print_view, rows_to_json, tell
+from runmanager.cli.common import say, tell_damage
+from runmanager.cli.rows import Selection, meeting, print_json, print_view, tell
 from runmanager.core.experiment import Experiment
 from runmanager.core.wording import counted
 from runmanager.errors import InvalidArgumentError
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from runmanager.core.state import RunResult
 
 
-def list_command(root: Path = Path("runs"), *, rows: Selection) -> Answer:
+def list_command(root: Path = Path("runs"), *, rows: Selection) -> None:
     """List experiments, or the runs of one experiment.
 
     A terminal shows the columns that matter most. A pipe or a file gets every column, one line per run. With
@@ -47,22 +46,19 @@ def list_command(root: Path = Path("runs"), *, rows: Selection) -> Answer:
     experiments = {name: runs for name, runs in results if runs}
     table = runs_table(experiments)
 
-    def show() -> None:
-        if not experiments:
-            say(no_runs(root))
-            return
-        if len(experiments) > 1 and not (rows.where or rows.columns or rows.limit):
-            _print_experiments(experiments.values(), everything=rows.everything)
-            return
-        runs = meeting(table, rows.where)
-        if not runs.empty:
-            folder = os.path.commonpath([Path(path).parent for path in table["folder"]])
-            tell(f"{folder}: {counted(len(runs), 'run')}, {statuses_in_words(runs['status'])}")
-            for note in notes_of(runs):
-                tell(note)
-            print_view(runs_view(runs), rows)
-
-    return Answer(show, lambda: rows_to_json(meeting(table, rows.where), rows), damaged)
+    if rows.as_json:
+        print_json(meeting(table, rows.where), rows)
+    elif not experiments:
+        say(no_runs(root))
+    elif len(experiments) > 1 and not (rows.where or rows.columns or rows.limit):
+        _print_experiments(experiments.values(), everything=rows.everything)
+    elif not (runs := meeting(table, rows.where)).empty:
+        folder = os.path.commonpath([Path(path).parent for path in table["folder"]])
+        tell(f"{folder}: {counted(len(runs), 'run')}, {statuses_in_words(runs['status'])}")
+        for note in notes_of(runs):
+            tell(note)
+        print_view(runs_view(runs), rows)
+    tell_damage(damaged)
 
 
 def _print_experiments(experiments: Iterable[Sequence["RunResult"]], *, everything: bool) -> None:

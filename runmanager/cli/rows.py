@@ -5,11 +5,11 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
-from runmanager.cli.common import say
+from runmanager.cli.common import say, write_json
 from runmanager.core.wording import listed
 from runmanager.errors import InvalidArgumentError
 
@@ -40,6 +40,7 @@ class Selection:
     limit: int | None = None
     everything: bool = False
     latex: bool = False
+    as_json: bool = False
 
     def __post_init__(self) -> None:
         if self.limit is not None and self.limit < 1:
@@ -103,8 +104,8 @@ def meeting(runs: "pd.DataFrame", where: Sequence[str] | None) -> "pd.DataFrame"
     return rows
 
 
-def rows_to_json(rows: "pd.DataFrame", selection: Selection) -> list[dict[str, Any]]:
-    """Return the selected rows and columns as JSON."""
+def print_json(rows: "pd.DataFrame", selection: Selection) -> None:
+    """Print the selected rows and columns as JSON."""
     from runmanager.tables.formats import to_rows
     from runmanager.tables.where import check_columns, names_in
 
@@ -113,7 +114,7 @@ def rows_to_json(rows: "pd.DataFrame", selection: Selection) -> list[dict[str, A
         rows = rows.rename(columns={f"{name} mean": name for name in names if name not in rows})
         check_columns(names, rows)
         rows = rows[names]
-    return to_rows(rows[: selection.limit])
+    write_json(to_rows(rows[: selection.limit]))
 
 
 def print_view(view: "View", selection: Selection) -> None:

@@ -145,7 +145,7 @@ def check_runs(params: Any, train: Any, options: GridOptions, problems: Problems
     decide, repeats = options.decide, options.repeats
     runs: list[Run] = []
     with problems.collecting():
-        grid = None if options.search else mapping_of(params)
+        grid = mapping_of(params)
         if isinstance(decide, Decide) and not options.search:
             grid = with_repeats(grid, repeats, decide, problems)
         if options.search:

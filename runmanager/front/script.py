@@ -137,7 +137,8 @@ def main(
 
 def add_options(parser: argparse.ArgumentParser, options: Mapping[str, Any]) -> None:
     """Add the flags of the options of `run_grid`; `options` are the script's, or the defaults of a command."""
-    group, defaults = parser.add_argument_group("execution"), {**DEFAULTS, **options}
+    group, search = parser.add_argument_group("execution"), options.get("search")
+    defaults = {**DEFAULTS, **options, "suggest": search and search.n, "sample": None}
 
     def add(flag: str, about: str, **settings: Any) -> None:
         action = group.add_argument(flag, help=about, **settings)
@@ -162,18 +163,24 @@ def add_options(parser: argparse.ArgumentParser, options: Mapping[str, Any]) -> 
     add("--retries", "further attempts of a run that was killed or hung", type=int, metavar="N")
     add("--max-seconds", "seconds after which the grid stops, with exit code 75", type=float, metavar="S")
     add("--on-error", "what the grid does when a run fails", choices=["continue", "stop"])
-    about = "try two steps of each setting; resume: whether it resumes"
-    add("--check", about, nargs="?", const=True, choices=["resume"])
+    add(
+        "--check", "try two steps of each setting; resume: whether it resumes", nargs="?", const=True,
+        choices=["resume"],
+    )  # fmt: skip
     add(
         "--only", "execute only these runs, in this process, for a debugger", type=int, nargs="+", metavar="RUN"
     )
     add("--retry-failed", "execute runs again that ended by a fault", action="store_const", const=True)
     add("--changed", "what to do with runs of other code, data or versions", choices=["rerun", "keep"])
-    if search := options.get("search"):
-        about = f"number of runs that the search suggests, including earlier runs (default: {search.n})"
-        group.add_argument("--suggest", type=int, metavar="N", help=about)
+    if search:
+        add(
+            "--suggest",
+            "number of runs that the search suggests, including earlier runs",
+            type=int,
+            metavar="N",
+        )
     else:
-        group.add_argument("--sample", type=int, metavar="N", help="draw N runs of the grid at random")
+        add("--sample", "draw N runs of the grid at random", type=int, metavar="N")
 
 
 def _jobs(word: str) -> int | str:
