@@ -69,7 +69,7 @@ def conclude(
         resumes = [
             f"run {run} resumes {position or f'after epoch {epoch}'}"
             if position or (Path(path) / CHECKPOINT).exists()
-            else f"run {run} starts over, without a checkpoint"
+            else f"run {run} starts over, unless it has its own checkpoint"
             for status, run, epoch, path, position in rows
             if status == Status.INTERRUPTED
         ]

@@ -179,7 +179,7 @@ def test_ctrl_c_ends_in_a_panel_that_says_what_is_left(tmp_path, after):
     text = " ".join(str(outcome.panel).split())
     assert (outcome.exit_code, "; 2 completed runs are kept" in text) == (130, bool(after))
     assert re.search(rf"\b{4 - after} (of 4 )?runs are left", text)
-    assert f"start the same command again: run {after + 1} starts over, without a checkpoint" in text
+    assert f"same command again: run {after + 1} starts over, unless it has its own checkpoint" in text
     assert f"execute this cell again: run {after + 1} starts over" in outcome._repr_html_()
     assert ("so far" in text) == bool(after)
 
