@@ -92,8 +92,9 @@ class Command:
         command: The words of the command, or a text that is split as by a shell. No shell executes it: write
             ``["sh", "-c", "a | b"]`` for one.
         style: "flags", or "hydra" for ``lr=0.1``.
-        catch: "wandb" or "trackio": a module of this name takes the program's calls of `init`, `log` and
-            `summary`, and nothing is sent; "wandb+send" sends them too, each run under an id of its own.
+        catch: "wandb" or "trackio": a module of this name takes the program's calls, of which `log` and
+            `summary` are read, and nothing is sent. With "wandb+send", the library itself is called too, `log`
+            alone is read, and each run of W&B has an id of its own, under which it resumes.
         events: The folder of the program's event files, as ``{folder}``; ``*`` stands for any name.
         metrics_file: A .csv file with a header, or a file of JSON lines, in ``{folder}``.
         resume: Words that are added when an earlier attempt was interrupted and each path with ``{folder}`` in
