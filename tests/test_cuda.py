@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 from unittest import mock
 
@@ -14,6 +13,7 @@ import torch
 
 from benchmarks import gpu, gpu_checks
 from tests.accelerators import PRETENDED
+from tests.border.work import wait_until
 
 HOME = Path(__file__).parents[1]
 APART = ("machine", "marked", "suite", "tutorial")  # prints, executes these tests, takes minutes
@@ -161,10 +161,7 @@ def test_a_check_that_takes_too_long_ends_with_what_it_has_started(processes, tm
     assert gpu.execute("images", "cpu", file, limit_s=1) == ["DID NOT HOLD: it did not end within 1 s"]
 
     pid = next(int(line) for line in file.read_text().splitlines() if line.isdigit())
-    until = time.monotonic() + 30
-    while not is_ended(pid):
-        assert time.monotonic() < until
-        time.sleep(0.02)
+    wait_until(lambda: is_ended(pid), 30)
 
 
 def is_ended(pid):

@@ -48,7 +48,8 @@ def browser():
     if playwright is None or CHROMIUM is None:
         pytest.skip("needs playwright and chromium")
     with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=OPTIONS)
+        options = ["--enable-unsafe-swiftshader", *OPTIONS]  # for TensorBoard's pages
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=options)
         yield browser
         browser.close()
 

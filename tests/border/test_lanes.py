@@ -20,6 +20,7 @@ from tests import accelerators
 from tests.accelerators import DEAD, FULL, HANGS, NO_HANDLE, WELL, installed
 from tests.border.experiments import complete
 from tests.border.test_executors import Watcher
+from tests.border.work import wait_until
 from tests.locations import line_with
 from tests.nightly import of_night_but
 
@@ -132,11 +133,7 @@ def test_a_process_that_a_run_forks_has_no_say(tmp_path):
 
 
 def awaited(path):
-    for _ in range(12_000):
-        if path.exists() and path.read_text():
-            return path.read_text()
-        time.sleep(0.01)
-    raise AssertionError(f"{path} has not come")
+    return wait_until(lambda: path.exists() and path.read_text(), seconds=120)
 
 
 def stubborn():
@@ -460,10 +457,7 @@ def test_a_lane_dies_with_its_parent_and_so_do_new_processes_of_its_loaders(warm
     os.killpg(parent, signal.SIGKILL) if kills_group else os.kill(parent, signal.SIGKILL)
 
     assert warm.wait() == -signal.SIGKILL
-    until = time.monotonic() + 30
-    while any(Path(f"/proc/{pid}").exists() for pid in pids):
-        assert time.monotonic() < until
-        time.sleep(0.01)
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), seconds=30)
 
 
 # Accelerators that fill, die, hang and come back (docs/devices-and-outcomes.md)
@@ -537,13 +531,6 @@ def test_cuda_is_any_device_and_a_number_means_that_one(machine):
     devices = [outcome.error.rpartition(": ")[2] for outcome in outcomes]
     assert set(devices[:6]) == {"cuda:0", "cuda:1"}
     assert devices[6:] == ["cuda:1", "cpu"]
-
-
-def wait_until(is_so):
-    until = time.monotonic() + 60
-    while not is_so():
-        assert time.monotonic() < until
-        time.sleep(0.02)
 
 
 def filling(run, report):

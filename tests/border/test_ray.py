@@ -26,6 +26,7 @@ from runmanager import (
     Status,
 )
 from tests.border.test_executors import Watcher
+from tests.border.work import wait_until
 
 RUNS = RunBuilder.get_runs({"lr": [0.1, 0.2, 0.3]})
 COMPLETED = Outcome(Status.COMPLETED)
@@ -246,10 +247,7 @@ def test_ctrl_c_ends_a_grid_and_the_ray_that_it_started(tmp_path):
     assert seconds < 30
     assert "Traceback" not in shown
     assert "1 interrupted · 1 pending" in shown
-    deadline = time.monotonic() + 30
-    while (left := list(processes_of(tmp_path))) and time.monotonic() < deadline:
-        time.sleep(0.1)  # Ray's processes notice one after the other
-    assert left == []
+    wait_until(lambda: not list(processes_of(tmp_path)), 30)  # Ray's processes notice one after the other
 
 
 def processes_of(folder):

@@ -9,8 +9,7 @@ import pytest
 from runmanager import open_tensorboard, run_grid
 from tests.border.events import train
 from tests.border.experiments import QUIET
-from tests.browser import CHROMIUM, NEEDS_CHROMIUM, playwright
-from tests.browser import OPTIONS as FOR_ROOT
+from tests.browser import NEEDS_CHROMIUM, playwright
 
 pytestmark = NEEDS_CHROMIUM
 GROUPS = ["Pinned", "Goal", "Run", "accuracy", "loss", "time", "train", "visuals", "weights", "weights:grad"]
@@ -43,19 +42,12 @@ def first(root):
     return link_to(root, "first")
 
 
-@pytest.fixture(scope="module")
-def browser():
-    with playwright.sync_playwright() as driver:
-        playwright.expect.set_options(timeout=LOAD_MS)
-        options = ["--enable-unsafe-swiftshader", *FOR_ROOT]
-        yield driver.chromium.launch(executable_path=CHROMIUM, args=options)
-
-
 @pytest.fixture
 def page(browser):
     """A page in which nothing goes wrong."""
     page = browser.new_page(viewport={"width": 1400, "height": 1000})
     page.set_default_timeout(LOAD_MS)
+    playwright.expect.set_options(timeout=LOAD_MS)
     problems: list[str] = []
     page.on("console", lambda said: problems.append(said.text) if said.type == "error" else None)
     page.on("pageerror", lambda error: problems.append(str(error)))

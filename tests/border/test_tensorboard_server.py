@@ -23,6 +23,7 @@ from runmanager import RunManagerError, RunsWarning, load_results, open_tensorbo
 from tests.border.events import event_files, train
 from tests.border.experiments import execute
 from tests.border.reading import as_killed, flip
+from tests.border.work import wait_until
 
 HOME = Path(__file__).parents[2]
 GRID = {"lr": [0.1, 0.01], "amp": [True, False]}
@@ -102,10 +103,7 @@ def server(root):
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         open_tensorboard(root)
     server = printed.getvalue().removeprefix("TensorBoard: ").partition("?")[0]
-    deadline = time.monotonic() + LOAD_S
-    while not is_loaded(server):
-        assert time.monotonic() < deadline, ask(server, "runs")
-        time.sleep(0.1)
+    wait_until(lambda: is_loaded(server), LOAD_S)
     return server
 
 
@@ -302,19 +300,7 @@ def test_what_cannot_be_opened_is_refused_with_what_there_is(tmp_path):
 
 def runs_at(url):
     """Wait until some runs are loaded, which may be after it answers."""
-    deadline = time.monotonic() + 30
-    while not (found := ask(url.partition("?")[0], "runs")) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return found
-
-
-def wait_until_gone(url):
-    where = (urlsplit(url).hostname, urlsplit(url).port)
-    deadline = time.monotonic() + 10
-    with socket.socket() as client:
-        while client.connect_ex(where) == 0 and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert client.connect_ex(where) != 0
+    return wait_until(lambda: ask(url.partition("?")[0], "runs"), 30)
 
 
 @pytest.mark.slow
@@ -367,4 +353,5 @@ def test_it_outlives_an_interrupt_says_nothing_of_forks_and_ends_with_a_process_
         process.kill()
         assert process.stderr.read() == ""
 
-    wait_until_gone(url)
+    with socket.socket() as client:
+        wait_until(lambda: client.connect_ex((urlsplit(url).hostname, urlsplit(url).port)) != 0, 10)

@@ -66,6 +66,15 @@ def scaled(scale: float) -> Callable[[Any, Any], None]:
     return train_scaled
 
 
+def wait_until(call: Callable[[], Any], seconds: float = 60) -> Any:
+    """Wait until a call returns something true; return that."""
+    until = time.monotonic() + seconds
+    while not (value := call()):
+        assert time.monotonic() < until, f"not within {seconds} s"
+        time.sleep(0.02)
+    return value
+
+
 def minimize(optimizer: torch.optim.Optimizer, loss: torch.Tensor) -> None:
     """Make a step that lowers a loss."""
     optimizer.zero_grad()

@@ -5,11 +5,11 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
+from tests.border.work import wait_until
 from tests.docs.test_pages import ROOT, blocks
 
 PAGE = ROOT / "docs" / "clusters.md"
@@ -58,10 +58,7 @@ def processes_of(pid):
 
 def cancel(job, folder):
     """Send SIGTERM to all processes of a job that has committed an epoch."""
-    until = time.monotonic() + PATIENCE_S
-    while not list(folder.glob("runs/*/*/checkpoint.pt")):
-        assert time.monotonic() < until, (folder / "log.txt").read_text()
-        time.sleep(0.05)
+    wait_until(lambda: list(folder.glob("runs/*/*/checkpoint.pt")), PATIENCE_S)
     for process in reversed(processes_of(job.pid)):
         os.kill(process, signal.SIGTERM)
     return job.wait(PATIENCE_S)
