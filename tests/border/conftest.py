@@ -7,6 +7,8 @@ import pytest
 
 from tests.border.experiments import manager_in
 
+pytest.register_assert_rewrite("tests.border.trainers")
+
 
 @pytest.fixture
 def own_folder(tmp_path, monkeypatch):

@@ -13,6 +13,7 @@ from runmanager.trainers.huggingface import RunManagerCallback, checkpoint_path,
 from tests.border.trainers import execute, kill
 
 NUM_EPOCHS = 4
+METRIC, KILLED_IN = "eval_loss", ["3", "11"]
 
 
 class TinyConfig(PretrainedConfig):
@@ -71,6 +72,15 @@ def train(run, manager, *, stop=lambda _: None, callback=RunManagerCallback, cal
         )
         trainer.train(resume_from_checkpoint=checkpoint_path(manager))
         (manager.folder / "log_history.json").write_text(json.dumps(trainer.state.log_history))
+
+
+def reported(folder):
+    """Read what the trainer has logged at the end of each epoch."""
+    epochs: dict[int, dict[str, float]] = {}
+    for log in json.loads((folder / "log_history.json").read_text()):
+        if log["epoch"] == int(log["epoch"]) and "train_runtime" not in log:
+            epochs.setdefault(int(log["epoch"]), {}).update(log)
+    return epochs
 
 
 def train_until_killed(run, manager):

@@ -1,5 +1,6 @@
 """A module of Lightning, and what trains it: imported by tests, and executed by those that kill it."""
 
+import csv
 import sys
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from runmanager.trainers.lightning import checkpoint_path, trainer_options
 from tests.border.trainers import execute, kill
 
 NUM_EPOCHS = 4
+METRIC, KILLED_IN = "val_loss", ["1", "3"]
 
 
 class Classifier(L.LightningModule):  # type: ignore[misc]  # mypy does not follow lightning
@@ -69,6 +71,18 @@ def train(run, manager, *, stop=None, plateau=False, validation=None, **options)
         trainer = L.Trainer(**trainer_options(manager, logger=csv_logger(manager), **arguments))
         path = checkpoint_path(manager)
         trainer.fit(module, loader(shuffle=True), validation or loader(), ckpt_path=path)
+
+
+def reported(folder):
+    """Read what Lightning's CSVLogger has written of each epoch, in all attempts."""
+    epochs: dict[int, dict[str, float]] = {}
+    for path in sorted(folder.glob("csv/*/metrics.csv")):
+        for row in csv.DictReader(path.open()):
+            values = {
+                name: float(value) for name, value in row.items() if value and name not in ("epoch", "step")
+            }
+            epochs.setdefault(int(row["epoch"]) + 1, {}).update(values)
+    return epochs
 
 
 def train_until_killed(run, manager):

@@ -1,14 +1,12 @@
 """Importing transformers takes seconds: all tests that do are in this module."""
 
-import json
-import math
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from runmanager import SuccessiveHalving, load_runs, load_steps
-from tests.border.trainers import GRID, Stopped, execute, kill_one_after_the_other, study_of, table
+from runmanager import load_runs, load_steps
+from tests.border.trainers import Promises, Stopped, execute, study_of, table
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # those of transformers
 
@@ -18,13 +16,8 @@ def study():
     return study_of("transformers", "huggingface_study")
 
 
-def reported(folder):
-    """Read what the trainer has logged at the end of each epoch."""
-    epochs: dict[int, dict[str, float]] = {}
-    for log in json.loads((folder / "log_history.json").read_text()):
-        if log["epoch"] == int(log["epoch"]) and "train_runtime" not in log:
-            epochs.setdefault(int(log["epoch"]), {}).update(log)
-    return epochs
+class TestPromises(Promises):
+    """Those of every trainer."""
 
 
 def test_the_table_is_what_the_trainer_reports(tmp_path, study, monkeypatch):
@@ -33,7 +26,7 @@ def test_the_table_is_what_the_trainer_reports(tmp_path, study, monkeypatch):
 
     execute(tmp_path, study.train)
 
-    rows, logged = table(tmp_path), reported(tmp_path / "exp" / "001")
+    rows, logged = table(tmp_path), study.reported(tmp_path / "exp" / "001")
     assert rows["epoch"].tolist() == [*logged] == [1, 2, 3, 4]
     for column in ("loss", "grad_norm", "learning_rate", "eval_loss", "eval_accuracy"):
         assert rows[column].tolist() == [values[column] for values in logged.values()]
@@ -95,26 +88,6 @@ def test_early_stopping_keeps_its_patience(tmp_path, study):
     assert table(tmp_path).equals(table(tmp_path, "whole"))
 
 
-def test_a_loss_that_is_not_finite_stops_the_trainer(tmp_path, study):
-    execute(tmp_path, study.train, {**GRID, "lr": [1e30]})
-
-    run = load_runs(tmp_path / "exp").iloc[0]
-    assert (run["status"], run["epochs"], math.isnan(run["loss"])) == ("diverged", run["epochs"], True)
-    (folder,) = (tmp_path / "exp").glob("001*")
-    assert [*reported(folder)] == [*range(1, run["epochs"] + 1)]
-    assert run["epochs"] < study.NUM_EPOCHS
-
-
-def test_a_run_that_is_behind_is_pruned_at_its_rung(tmp_path, study):
-    prune = SuccessiveHalving("eval_loss", factor=2, min_epochs=2)
-
-    execute(tmp_path, study.train, {**GRID, "lr": [0.1, 1e-9]}, prune=prune)
-
-    runs = load_runs(tmp_path / "exp")
-    assert sorted(runs[["status", "epochs"]].values.tolist()) == [["completed", 4], ["pruned", 2]]
-    assert sorted(len(reported(folder)) for folder in (tmp_path / "exp").glob("00*")) == [2, 4]
-
-
 def test_a_trainer_that_saves_elsewhere_is_refused_unless_it_is_to_save_nothing(tmp_path, study):
     elsewhere = str(tmp_path / "elsewhere")
 
@@ -147,19 +120,3 @@ def test_a_trainer_that_does_not_continue_where_the_run_does_is_refused(tmp_path
     outcome = execute(tmp_path, forget, changed="keep")
 
     assert "resume_from_checkpoint=checkpoint_path(manager)" in outcome.outcomes[0][1].error
-
-
-def test_a_check_takes_two_steps_and_leaves_nothing(tmp_path, study):
-    outcome = execute(tmp_path, study.train, check=True)
-
-    assert outcome.exit_code == 0
-    assert table(tmp_path)["epoch"].tolist() == [1, 2, 3, 4]
-
-
-@pytest.mark.nightly
-def test_a_killed_run_continues_as_if_nothing_had_happened(tmp_path, study):
-    execute(tmp_path, study.train, experiment="whole")
-    kill_one_after_the_other("huggingface_study", tmp_path, ["3", "11"])
-
-    assert table(tmp_path, "killed").equals(table(tmp_path, "whole"))
-    assert [*reported(tmp_path / "killed" / "001")] == [1, 2, 3, 4]

@@ -1,9 +1,7 @@
 """Importing Lightning takes seconds: all tests that do are in this module."""
 
-import csv
 import itertools
 import logging
-import math
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -16,7 +14,6 @@ from torch.utils.data import DataLoader, IterableDataset
 from runmanager import (
     LifecycleError,
     RunManager,
-    SuccessiveHalving,
     TensorLoader,
     load_results,
     load_runs,
@@ -26,7 +23,7 @@ from tests.accelerators import Machine, installed
 from tests.border.events import scalars_of
 from tests.border.experiments import manager_in
 from tests.border.test_pretended_devices import CUDA, network, waits_per_batch
-from tests.border.trainers import GRID, Stopped, execute, kill_one_after_the_other, study_of, table
+from tests.border.trainers import Promises, Stopped, execute, study_of, table
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # those of Lightning
 
@@ -36,16 +33,8 @@ def study():
     return study_of("lightning", "lightning_study")
 
 
-def reported(folder):
-    """Read what Lightning's CSVLogger has written of each epoch, in all attempts."""
-    epochs: dict[int, dict[str, float]] = {}
-    for path in sorted(folder.glob("csv/*/metrics.csv")):
-        for row in csv.DictReader(path.open()):
-            values = {
-                name: float(value) for name, value in row.items() if value and name not in ("epoch", "step")
-            }
-            epochs.setdefault(int(row["epoch"]) + 1, {}).update(values)
-    return epochs
+class TestPromises(Promises):
+    """Those of every trainer."""
 
 
 def test_the_table_is_what_lightning_reports(tmp_path, study, monkeypatch):
@@ -55,7 +44,7 @@ def test_the_table_is_what_lightning_reports(tmp_path, study, monkeypatch):
     execute(tmp_path, study.train)
 
     rows = table(tmp_path)
-    csv_epochs = reported(tmp_path / "exp" / "001")
+    csv_epochs = study.reported(tmp_path / "exp" / "001")
     assert rows["epoch"].tolist() == [*csv_epochs] == [1, 2, 3, 4]
     for column, name in (
         ("val_loss", "val_loss"),
@@ -122,7 +111,9 @@ def test_an_interrupted_run_continues_as_if_nothing_had_happened(tmp_path, study
     assert (outcome.exit_code, committed) == (130, [1, 2])
     assert table(tmp_path).equals(table(tmp_path, "whole"))
     assert load_runs(tmp_path / "exp")[["status", "attempts"]].values.tolist() == [["completed", 2]]
-    validated = [epoch for epoch, values in reported(tmp_path / "exp" / "001").items() if "val_loss" in values]
+    validated = [
+        epoch for epoch, values in study.reported(tmp_path / "exp" / "001").items() if "val_loss" in values
+    ]
     rows = table(tmp_path).dropna(subset="val_loss")
     assert rows["epoch"].tolist() == validated  # a value of an earlier epoch is not repeated
 
@@ -166,26 +157,6 @@ def test_a_fresh_attempt_has_only_its_own_model_checkpoints(tmp_path, study, cas
             expected[f"{folder}/checkpoints/{name}.ckpt"] = epoch
     saved = {name: torch.load(path, weights_only=False)["epoch"] + 1 for name, path in files.items()}
     assert saved == expected
-
-
-def test_a_loss_that_is_not_finite_stops_the_trainer(tmp_path, study):
-    execute(tmp_path, study.train, {**GRID, "lr": [1e30]})
-
-    run = load_runs(tmp_path / "exp").iloc[0]
-    assert (run["status"], run["epochs"], math.isnan(run["loss"])) == ("diverged", 1, True)
-    assert [*reported(tmp_path / "exp" / "001")] == [1]
-
-
-def test_a_run_that_is_behind_is_pruned_at_its_rung(tmp_path, study):
-    prune = SuccessiveHalving("val_loss", factor=2, min_epochs=2)
-
-    execute(tmp_path, study.train, {**GRID, "lr": [0.1, 0.0001]}, prune=prune)
-
-    runs = load_runs(tmp_path / "exp")
-    assert runs[["lr", "status", "epochs"]].values.tolist() == [[0.1, "completed", 4], [0.0001, "pruned", 2]]
-    assert [*map(len, map(reported, sorted((tmp_path / "exp").glob("00*"))))] == [4, 2]
-    execute(tmp_path, study.train, experiment="whole")
-    assert table(tmp_path)["val_loss"].tolist()[:4] == table(tmp_path, "whole")["val_loss"].tolist()
 
 
 def test_early_stopping_of_lightning_ends_a_run_that_was_interrupted_after_the_same_epoch(tmp_path, study):
@@ -290,13 +261,6 @@ def test_a_stream_is_trained_on_and_a_callback_that_saves_nothing_takes_the_plac
     assert (manager.results["epoch"].tolist(), saved) == ([1, 2], [])
 
 
-def test_a_check_takes_two_steps_and_leaves_nothing(tmp_path, study):
-    outcome = execute(tmp_path, study.train, check=True)
-
-    assert outcome.exit_code == 0
-    assert table(tmp_path)["epoch"].tolist() == [1, 2, 3, 4]
-
-
 @pytest.mark.parametrize("is_logged", [False, True], ids=["", "logged"])
 def test_our_callback_waits_for_the_device_in_no_batch(study, tmp_path, is_logged):
     from lightning.pytorch.accelerators import CPUAccelerator
@@ -340,12 +304,3 @@ def test_our_callback_waits_for_the_device_in_no_batch(study, tmp_path, is_logge
         waits = waits_per_batch(here, ours)
 
     assert (of_lightning, waits) == ({}, {})
-
-
-@pytest.mark.nightly
-def test_a_killed_run_continues_as_if_nothing_had_happened(tmp_path, study):
-    execute(tmp_path, study.train, experiment="whole")
-    kill_one_after_the_other("lightning_study", tmp_path, ["1", "3"])
-
-    assert table(tmp_path, "killed").equals(table(tmp_path, "whole"))
-    assert [*reported(tmp_path / "killed" / "001")] == [1, 2, 3, 4]
