@@ -72,17 +72,13 @@ def tensorboard_command(
     try:
         address = start(page_of(root, experiment), port, None if bind_all else LOCALHOST)
         write_out(f"TensorBoard: {address}\nCtrl-C ends it.")
-        if _has_display():
+        if sys.platform in ("darwin", "win32") or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY"))):
             import webbrowser
 
             webbrowser.open(address)
         threading.Event().wait()
     except KeyboardInterrupt:
         typer.echo("")
-
-
-def _has_display() -> bool:
-    return sys.platform in ("darwin", "win32") or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))
 
 
 COMMANDS: dict[str, dict[str, Callable[..., None]]] = {

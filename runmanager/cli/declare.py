@@ -60,8 +60,7 @@ def declare(app: typer.Typer, name: str, function: Callable[..., None], panel: s
             arguments["repeats"] = []
         function(**arguments)
 
-    declared = [_declared(parameter, texts) for parameter in parameters.values()]
-    vars(command)["__signature__"] = inspect.Signature(declared)
+    vars(command)["__signature__"] = inspect.Signature([_declared(each, texts) for each in parameters.values()])
     app.command(name, cls=Subcommand, rich_help_panel=panel, help=help_)(command)
 
 

@@ -122,12 +122,14 @@ def _facts(run: "RunResult", design: "Design") -> dict[str, Any]:
 
 def _how(run: "RunResult") -> dict[str, Any]:
     names = ("command", "host", "device", "device_name", "parameters", "commit")
-    facts = {name: run.start.get(name) for name in names}
-    facts |= {"threads": run.threads, "built on": "; ".join(run.loaded)}
     versions = run.start.get("versions")
-    if isinstance(versions, Mapping):
-        facts["versions"] = ", ".join(f"{name} {version}" for name, version in versions.items())
-    return facts
+    pairs = versions.items() if isinstance(versions, Mapping) else ()
+    return {
+        **{name: run.start.get(name) for name in names},
+        "threads": run.threads,
+        "built on": "; ".join(run.loaded),
+        "versions": ", ".join(f"{name} {version}" for name, version in pairs),
+    }
 
 
 def _heading(name: str) -> None:

@@ -68,21 +68,23 @@ def load_selected(
     from runmanager.tables.where import names_in
 
     folders = folders or (Path("runs"),)
-    files = [*filter(is_table, folders)]
-    if files and len(folders) > 1:
-        raise InvalidArgumentError(f"{files[0]} is a table: give one table, or folders of runs")
-    if hyperparameters and not files:
-        raise InvalidArgumentError("--hyperparameters is for a file of another tool: a run names its own")
-    runs = load_table(files[0]) if files else load_runs(folders)
-    if files:
+    file = next(filter(is_table, folders), None)
+    if file is None:
+        if hyperparameters:
+            raise InvalidArgumentError("--hyperparameters is for a file of another tool: a run names its own")
+        runs = load_runs(folders)
+    elif len(folders) > 1:
+        raise InvalidArgumentError(f"{file} is a table: give one table, or folders of runs")
+    else:
+        runs = load_table(file)
         names = names_in(hyperparameters or "") or runs.attrs.get(HYPERPARAMETERS)
         if not names and repeats:
             names = certain_hyperparameters(runs, [goal] if isinstance(goal, str) else goal or (), repeats)
             if names:
-                say(f"{files[0]}: the hyperparameters are {listed(names)}; to correct: --hyperparameters")
+                say(f"{file}: the hyperparameters are {listed(names)}; to correct: --hyperparameters")
         if not names:
             raise InvalidArgumentError(
-                f"{files[0]} does not say which columns are hyperparameters: name them among {listed(runs)}, "
+                f"{file} does not say which columns are hyperparameters: name them among {listed(runs)}, "
                 "as --hyperparameters lr,width --repeats seed"
             )
         runs = load_table(runs, names, repeats=repeats, goal=goal)
@@ -147,9 +149,9 @@ def print_view(view: "View", selection: Selection) -> None:
 
 def tell(caption: str) -> None:
     """Write a caption to standard error, wrapped to the width of a terminal."""
-    if caption and sys.stderr and sys.stderr.isatty():
-        from runmanager.drawing.table import wrapped
-
-        caption = "\n".join(wrapped(caption, shutil.get_terminal_size().columns))
     if caption:
+        if sys.stderr and sys.stderr.isatty():
+            from runmanager.drawing.table import wrapped
+
+            caption = "\n".join(wrapped(caption, shutil.get_terminal_size().columns))
         say(caption)

@@ -21,8 +21,10 @@ def keep(folder: Path, content: Any, name: str | None, *, is_writer: bool = True
         source = absolute_path(Path(content))
         name = source.name if name is None else name
     elif name is None or not isinstance(content, str):
-        step = "give one that is there, or a text with its name: artifact(text, 'notes.txt')"
-        raise InvalidArgumentError(f"no file or folder {str(content)[:200]!r}: {step}")
+        raise InvalidArgumentError(
+            f"no file or folder {str(content)[:200]!r}: give one that is there, or a text with its name: "
+            "artifact(text, 'notes.txt')"
+        )
     if name is None:
         kind = type(content).__name__.lower()
         raise InvalidArgumentError(f"this {kind} needs a name: write artifact({kind}, {kind!r})")
@@ -36,8 +38,10 @@ def _target(folder: Path, name: str, suffix: str, source: Path | None) -> Path:
     """Return the path of an artifact; refuse names and folders that cannot be copied to it."""
     is_hidden = any(part[:1] in ("", ".", " ") for part in name.split("/"))
     if is_hidden or "\\" in name or not name.isprintable():
-        rule = "an artifact's name is that of a file or folder under artifacts/, as 'plots/roc.png', without "
-        raise InvalidArgumentError(f"{rule}'..' and a dot in front, got {name!r:.200}")
+        raise InvalidArgumentError(
+            "an artifact's name is that of a file or folder under artifacts/, as 'plots/roc.png', without '..' "
+            f"and a dot in front, got {name!r:.200}"
+        )
     target = folder / files.ARTIFACTS / name
     if not target.suffix:
         target = target.with_name(f"{target.name}{suffix}")
@@ -46,8 +50,9 @@ def _target(folder: Path, name: str, suffix: str, source: Path | None) -> Path:
             raise InvalidArgumentError(f"{str(path)!r} is a file: remove it, or write another name")
     for path in source.rglob("*") if source else ():
         if not path.is_file() and (path.is_symlink() or not path.is_dir()):
-            step = "copy what it leads to, or remove it"
-            raise InvalidArgumentError(f"{str(path)!r} is neither a file nor a folder of its own: {step}")
+            raise InvalidArgumentError(
+                f"{str(path)!r} is neither a file nor a folder of its own: copy what it leads to, or remove it"
+            )
     if source and target.parent.resolve().is_relative_to(source.resolve()):
         raise InvalidArgumentError(f"{str(source)!r} contains the artifact itself: give a part of it")
     return target
@@ -60,9 +65,11 @@ def _save_of(content: Any) -> tuple[Callable[[str], Any], str]:
             return save, ".png"
         if callable(save := getattr(saved, "save", None)):
             return save, ".png" if hasattr(saved, "_repr_png_") else ""  # an image of PIL is saved as PNG
-    rule = "artifact() takes the path of a file or folder, a text with its name, or an object with"
-    step = "write it to a file, as torch.save(x, 'x.pt'), and give the file: artifact('x.pt')"
-    raise InvalidArgumentError(f"{rule} savefig(path) or save(path), got {content!r:.200}: {step}")
+    raise InvalidArgumentError(
+        "artifact() takes the path of a file or folder, a text with its name, or an object with savefig(path) "
+        f"or save(path), got {content!r:.200}: write it to a file, as torch.save(x, 'x.pt'), and give the "
+        "file: artifact('x.pt')"
+    )
 
 
 def _write(
@@ -75,8 +82,10 @@ def _write(
         if save:  # an exception of the object is not one of the storage
             save(str(new))
             if not new.exists():
-                step = "save it to a file, and give the file: artifact(path)"
-                raise InvalidArgumentError(f"{new.name!r} is not the name under which it saves itself: {step}")
+                raise InvalidArgumentError(
+                    f"{new.name!r} is not the name under which it saves itself: save it to a file, and give "
+                    "the file: artifact(path)"
+                )
         with files.explained(target):
             if source and source.is_dir():
                 shutil.copytree(source, new, copy_function=shutil.copyfile)

@@ -64,17 +64,16 @@ def expand(
         raise GridError(f"a configuration is a data class, a mapping or a Namespace, got {config!r:.60}")
     if "config" in outline:
         raise GridError("the configuration has the field 'config', which is run.config: rename it")
-    axes: Any = params
-    is_sample = isinstance(axes, Sequence) and axes and all(isinstance(run, Run) for run in axes)
-    combinations = axes if is_sample else RunBuilder.get_runs(axes, max_runs=max_runs)
+    combinations: Any = params
+    if not (isinstance(params, Sequence) and params and all(isinstance(run, Run) for run in params)):
+        combinations = RunBuilder.get_runs(combinations, max_runs=max_runs)
     problems = Problems()
-    names = dict.fromkeys(name for run in combinations for name in run._fields if name != "device")
-    unexpanded = [*names, *constants]
+    axes = (name for run in combinations for name in run._fields if name != "device")
+    unexpanded = [*dict.fromkeys(axes), *constants]
     fields = dict(leaves(outline, unexpanded))
     for name in unexpanded:
         if name not in fields:
-            hint = did_you_mean(name, fields, "it has")
-            problems.append(f"the configuration has no field {name!r}; {hint}")
+            problems.append(f"the configuration has no field {name!r}; {did_you_mean(name, fields, 'it has')}")
     problems += check_names(fields)
     problems.raise_if_any()
     runs: list[Run] = []
@@ -84,8 +83,8 @@ def expand(
         copied = replaced(copy.deepcopy(content), changes)
         # the classes of the configuration may convert a value
         converted = {name: plain(value) for name, value in leaves(copied, unexpanded) if name not in constants}
-        params = converted | values | converted  # the fields come first
-        runs.append(make_run(tuple(params), params.values()))
+        hyperparameters = converted | values | converted  # the fields come first
+        runs.append(make_run(tuple(hyperparameters), hyperparameters.values()))
         vars(runs[-1])["config"] = copied if content is config else Namespace(**copied)
     problems += check_values(pair for run in runs for pair in run._asdict().items())
     problems.raise_if_any()

@@ -171,8 +171,10 @@ def check_runs(params: Any, train: Any, options: GridOptions, problems: Problems
         if identity(run._asdict()) != id_of(run):
             rule = "has a value that was changed after the run was built: write run._replace(name=value)"
         elif id_of(run) in ids:
-            rule = "is in this grid twice: give every value of an axis, and every run, once, as runs_a + "
-            rule += "[run for run in runs_b if run not in runs_a]"
+            rule = (
+                "is in this grid twice: give every value of an axis, and every run, once, as runs_a + "
+                "[run for run in runs_b if run not in runs_a]"
+            )
         else:
             ids.add(id_of(run))
             continue
@@ -251,6 +253,7 @@ def _repeats(repeats: Any, names: Sequence[str], problems: Problems) -> tuple[st
         return ()
     for name in axes:
         if names and name not in names:
-            hint = did_you_mean(name, names, "it has")
-            problems.append(f"repeats={repeats!r}, but the grid has no axis {name!r}; {hint}")
+            problems.append(
+                f"repeats={repeats!r}, but the grid has no axis {name!r}; {did_you_mean(name, names, 'it has')}"
+            )
     return tuple(dict.fromkeys(axes))

@@ -398,8 +398,10 @@ def outcome_of(loop: Loop, exit_code: int, **facts: Any) -> GridOutcome:
     if facts:
         end = facts | {"is_over": loop.is_over, "more": loop.num_more}
         # changed runs without an epoch since the change: tables have their earlier epochs
-        changed = [planned for id_, planned in loop.runs.items() if not loop.states[id_].epochs]
-        end["num_changed"] = sum(bool(planned.folder.since and planned.before.epochs) for planned in changed)
+        end["num_changed"] = sum(
+            bool(planned.folder.since and planned.before.epochs and not loop.states[id_].epochs)
+            for id_, planned in loop.runs.items()
+        )
         if loop.first_began:
             seconds, starting = time.monotonic() - loop.began, loop.first_began - loop.began
             runs = [(loop.runs[id_].before, loop.states[id_], taken) for id_, taken in loop.seconds.items()]
@@ -408,8 +410,8 @@ def outcome_of(loop: Loop, exit_code: int, **facts: Any) -> GridOutcome:
         are_lost = all(status.is_lost or status is Status.UNAVAILABLE for status in statuses)
         if states and are_lost and not loop.display.is_shown:
             first = states[0].outcome.error or advice(statuses[0], "")
-            why = f"no run is completed: {statuses_in_words(statuses)}; {first}"
-            print(printable(f"{for_people(experiment.path)}: {why}"), file=sys.stderr)  # noqa: T201 - see above
+            line = f"{for_people(experiment.path)}: no run is completed: {statuses_in_words(statuses)}; {first}"
+            print(printable(line), file=sys.stderr)  # noqa: T201 - no display shows it
     return GridOutcome(
         [(planned.run, state.outcome) for planned, state in zip(asked_for, states, strict=True)],
         exit_code, experiment.path, states, experiment.design, loop.others, end,

@@ -184,7 +184,7 @@ def add_options(parser: argparse.ArgumentParser, options: Mapping[str, Any]) -> 
 
 
 def _jobs(word: str) -> int | str:
-    return int(word) if word.lstrip("-").isdecimal() else word
+    return int(word) if word.isdecimal() else word
 
 
 def _add_axes(
