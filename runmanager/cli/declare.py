@@ -79,5 +79,7 @@ def _read(function: Callable[..., Any]) -> tuple[str, Texts]:
     text, _, options = inspect.cleandoc(function.__doc__ or "").partition("\n\nOptions:\n")
     paragraphs = [each if each.startswith(" ") else " ".join(each.split("\n")) for each in text.split("\n\n")]
     marked = re.sub(r"(?m)^(For example|Exit codes):", r"[bold]\1:[/bold]", "\n\n".join(paragraphs))
-    entries = re.findall(r"^ {4}(\w+)(?: \((.*?)\))?: (.*(?:\n {8}.*)*)", options, flags=re.MULTILINE)
-    return marked, {name: (value or None, " ".join(help_.split())) for name, value, help_ in entries}
+    return marked, {
+        name: (value or None, " ".join(help_.split()))
+        for name, value, help_ in re.findall(r"(?m)^ {4}(\w+)(?: \((.*?)\))?: (.*(?:\n {8}.*)*)", options)
+    }

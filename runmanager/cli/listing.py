@@ -67,8 +67,11 @@ def _print_experiments(experiments: Iterable[Sequence["RunResult"]], *, everythi
     from runmanager.drawing.table import Table
 
     rows, assumptions = zip(*map(_overview, experiments), strict=True)
-    names = ["experiment", "runs", "status", "best", "goal"]
-    table = Table.of(rows, right=("last written", "run time", "size"), first=names)
+    table = Table.of(
+        rows,
+        right=("last written", "run time", "size"),
+        first=["experiment", "runs", "status", "best", "goal"],
+    )
     if left_out := print_fitted(table, everything=everything):
         tell(f"not shown: {', '.join(left_out)}; --all")
     for assumption in dict.fromkeys(assumptions):

@@ -94,6 +94,7 @@ def main(
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="Started again, the command executes only the missing runs.",
         allow_abbrev=False,  # a misspelt axis must not match another flag
+        argument_default=argparse.SUPPRESS,
     )
     parser._negative_number_matcher = _NEGATIVE  # noqa: SLF001 - argparse parses neither -1e-3 nor -1..1
     options = {"experiment": experiment or Path(sys.argv[0]).stem or "experiment", **options}
@@ -112,7 +113,7 @@ def main(
         similar = [flag for word in unknown if (flag := _similar(word.partition("=")[0], flags))]
         hint = f"; did you mean {', '.join(similar)}?" if similar else ""
         parser.error(f"unknown arguments: {' '.join(unknown)}{hint}")
-    words = {name: value for name, value in vars(namespace).items() if value is not None}
+    words = vars(namespace)  # only those of flags that are used
     for name in (*axes, *settings):
         if read := words.pop(f"axis {name}", None):
             is_range = len(read) == 1 and isinstance(read[0], Range)
