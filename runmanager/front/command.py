@@ -200,7 +200,7 @@ class Command:
                 looked = (
                     self.catch or self.events or self.metrics_file or 'lines as {"val_acc": 0.9} in its output'
                 )
-                step = "name another goal, or another source by --catch, --events or --metrics-file"
+                step = "name another source by --catch, --events or --metrics-file, or another goal"
                 raise of_grid(f"{name_of(self)} reported {lacking}; looked for {looked}: {step}")
             else:
                 _remove(printed, calls)

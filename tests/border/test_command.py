@@ -135,7 +135,7 @@ def test_a_program_without_a_metric_stops_the_grid_and_says_what_was_looked_for(
         execute("print('accuracy 0.9')", {"lr": [1, 2]})
 
     assert load_runs("runs/exp")["status"].tolist() == ["interrupted", "pending"]
-    with pytest.raises(InvalidArgumentError, match=r"no val_acc, but val_ac; .*name another goal"):
+    with pytest.raises(InvalidArgumentError, match=r"no val_acc, but val_ac; .*another goal"):
         execute("say(val_ac=1)", {"lr": [1, 2]})
 
 
