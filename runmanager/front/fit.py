@@ -24,7 +24,6 @@ from runmanager.front.manager import RunManager
 from runmanager.front.optimizer_step import OptimizerStep, usable_precisions
 from runmanager.front.recorded_passes import EAGER_BATCHES, RecordedPasses
 
-EVERY = ("step", "epoch")
 _OWN_LOOP = "write the loop, as docs/training-function.md shows"
 
 
@@ -119,9 +118,8 @@ def fit(
     rule = f"network must be a torch.nn.Module, got {network!r:.60}; for several, {_OWN_LOOP}"
     _refuse({rule: not isinstance(network, nn.Module)})
     id_of(run)  # refuses a run with names or values that cannot be stored
-    params = params_of(run)
     is_open = manager._is_open
-    device = manager._device_of(params, network)
+    device = manager._device_of(params_of(run), network)
     problems = _problems_of_values(manager, options, epochs, batch_size, scheduler_every, step)
     problems.check_choice(f"precision on {device}", precision, usable_precisions(device))
     has_statistics = any(isinstance(module, _BatchNorm) and module.training for module in network.modules())
@@ -181,8 +179,8 @@ def fit(
             step_scheduler("epoch")
             if board := manager._open_run("fit()").board:
                 board.gradient_norm = take_step.norm
-            if take_step.reduced_to is not None:
-                manager.track({"micro_batch_used": take_step.reduced_to})
+            if micro_batch == "auto" and take_step.size:
+                manager.track({"micro_batch_used": take_step.size})
             with take_step.autocast:
                 for name, part in test_loaders.items() if test_loader is not None else ():
                     manager.evaluate(part, name, loss=loss, step=step, metrics=metrics)
@@ -200,7 +198,7 @@ def _problems_of_values(
     problems = options.problems()
     problems.check_count("epochs", epochs, 0)
     problems.check_batch_size(batch_size)
-    problems.check_choice("scheduler_every", scheduler_every, EVERY)
+    problems.check_choice("scheduler_every", scheduler_every, ("step", "epoch"))
     if step is not None:
         problems.check_function("step", step, "the network and a batch")
     try:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -52,15 +52,14 @@ class OptimizerStep:
     network: nn.Module
     optimizer: Optimizer
     device: torch.device
-    _: KW_ONLY  # the arguments of `fit` follow
     loss: Loss
-    step: BatchStep | None = None
-    precision: str = "fp32"
-    micro_batch: int | str | None = None
-    clip_grad_norm: float | None = None
-    batch_size: Measure | None = None
-    are_parts: bool = False  # see `batch_size`
-    recorded: RecordedPasses | None = None  # the passes of whole batches, if they may be recorded
+    step: BatchStep | None
+    precision: str
+    micro_batch: int | str | None
+    clip_grad_norm: float | None
+    batch_size: Measure | None
+    are_parts: bool  # see `batch_size`
+    recorded: RecordedPasses | None  # the passes of whole batches, if they may be recorded
 
     def __post_init__(self) -> None:
         self.autocast = _autocast(self.device, self.precision)
@@ -80,19 +79,10 @@ class OptimizerStep:
         self._scaler.update()
         return computed
 
-    @property
-    def reduced_to(self) -> int | None:
-        """The micro-batch size that was chosen when memory ran out, None before memory ran out."""
-        return self.size if self._is_auto else None
-
     def parts(self) -> dict[str, Any]:
         """Return the parts that a checkpoint needs for bit-identical further steps."""
-        parts: dict[str, Any] = {"network": self.network, "optimizer": self.optimizer}
-        if self._scaler.is_enabled():
-            parts["scaler"] = self._scaler
-        if self._is_auto:
-            parts["micro_batch"] = self
-        return parts
+        parts = {"network": self.network, "optimizer": self.optimizer, "scaler": self._scaler}
+        return parts | ({"micro_batch": self} if self._is_auto else {})
 
     def state_dict(self) -> dict[str, int | None]:
         """Return the micro-batch size."""
