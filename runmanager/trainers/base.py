@@ -112,8 +112,8 @@ class TrainedRun:
         """Restart the clock of the epoch."""
         if self._evaluation_start is not None:
             torch_devices.wait_for(self.opened.device)
-            seconds, self._evaluation_start = perf_counter() - self._evaluation_start, None
-            self.opened.add_evaluation({}, seconds)
+            self.opened.add_evaluation({}, perf_counter() - self._evaluation_start)
+            self._evaluation_start = None
 
     def end_epoch(self, values: Mapping[str, Any]) -> bool:
         """Commit the epoch with the trainer's values; return whether the trainer should stop."""
@@ -126,5 +126,4 @@ class TrainedRun:
         """Record that the trainer ended before its last epoch, unless the run has recorded a reason."""
         opened = self.opened
         if num_epochs and opened.number < num_epochs and not self.manager.should_stop:
-            sentence = f"the trainer stopped after epoch {opened.number} of {num_epochs}"
-            opened.stopped_early = sentence
+            opened.stopped_early = f"the trainer stopped after epoch {opened.number} of {num_epochs}"

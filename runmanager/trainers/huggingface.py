@@ -26,10 +26,6 @@ if TYPE_CHECKING:
     from transformers import TrainerControl
     from transformers import TrainerState as State
 
-_END = "train_runtime"  # the trainer logs this value last, after all epochs
-_SPEEDS = ("_runtime", "_per_second")  # suffixes of values that are left out, as the row has its own durations
-_LIMIT = 2  # maximum number of checkpoints: one of the last committed epoch, and one of the next epoch
-
 
 def training_arguments(
     manager: RunManager, kind: type[TrainingArguments] = TrainingArguments, **options: Any
@@ -56,7 +52,8 @@ def training_arguments(
     arguments: dict[str, Any] = {
         "output_dir": str(run.folder), "use_cpu": device.type == "cpu", "report_to": "none",
         "disable_tqdm": True, "logging_strategy": "epoch", "save_strategy": "epoch",
-        "save_total_limit": _LIMIT, "restore_callback_states_from_checkpoint": True,
+        "restore_callback_states_from_checkpoint": True,
+        "save_total_limit": 2,  # one of the last committed epoch, and one of the next epoch
     }  # fmt: skip
     arguments |= {"seed": seed} if is_count(seed) else {}
     training = kind(**{**arguments, **options})
@@ -84,7 +81,15 @@ def checkpoint_path(manager: RunManager) -> str | None:
         LifecycleError: No run is open, or an epoch has begun already.
     """
     run = TrainedRun(manager)
-    path = run.resume_trainer(_saved(run.folder))
+    saved: dict[int, Path] = {}
+    for state in run.folder.glob("checkpoint-*/trainer_state.json"):
+        try:
+            epoch = json.loads(state.read_text(encoding="utf-8"))["epoch"]
+        except (OSError, ValueError, LookupError):
+            continue  # a kill interrupted the writing of this checkpoint
+        if epoch == int(epoch) and epoch > 0:  # at the end of an epoch
+            saved[int(epoch)] = state.parent
+    path = run.resume_trainer(saved)
     return str(path) if path else None
 
 
@@ -209,7 +214,8 @@ class RunManagerCallback(TrainerCallback):
         loss = 0.0
         logged_step: float = self._first_step
         for log in state.log_history:
-            if log["step"] > self._first_step and _END not in log:
+            # the trainer logs its runtime last, after all epochs
+            if log["step"] > self._first_step and "train_runtime" not in log:
                 values |= _without_speeds(log)
                 if "loss" in log:
                     loss += log["loss"] * ((log["step"] - logged_step) / (state.global_step - self._first_step))
@@ -218,21 +224,9 @@ class RunManagerCallback(TrainerCallback):
 
 
 def _without_speeds(logs: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out what a row has of its own, also its durations."""
     return {
         name: value
         for name, value in logs.items()
-        if name not in ("epoch", "step") and not name.endswith(_SPEEDS)
+        if name not in ("epoch", "step") and not name.endswith(("_runtime", "_per_second"))
     }
-
-
-def _saved(folder: Path) -> dict[int, Path]:
-    """Return the checkpoints at the ends of epochs: number of the epoch -> folder."""
-    saved: dict[int, Path] = {}
-    for path in folder.glob("checkpoint-*/trainer_state.json"):
-        try:
-            epoch = json.loads(path.read_text(encoding="utf-8"))["epoch"]
-        except (OSError, ValueError, LookupError):
-            continue  # a kill interrupted the writing of this checkpoint
-        if epoch == int(epoch) and epoch > 0:
-            saved[int(epoch)] = path.parent
-    return saved

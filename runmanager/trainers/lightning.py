@@ -36,8 +36,6 @@ except ImportError as error:
         "runmanager.trainers.lightning needs lightning: pip install 'torch-runmanager[lightning]'"
     ) from error
 
-_RELOADED = "a run with reload_dataloaders_every_n_epochs cannot be resumed exactly"
-
 
 def trainer_options(manager: RunManager, **options: Any) -> dict[str, Any]:
     """Return the arguments of Lightning's Trainer for the open run: its device, its logger, its callback.
@@ -63,7 +61,7 @@ def trainer_options(manager: RunManager, **options: Any) -> dict[str, Any]:
     manager._scope.callback(logger.setLevel, logger.level)
     logger.setLevel(max(logger.level, logging.WARNING))
     callbacks, loggers = (
-        [] if value in (None, True, False) else [*value] if isinstance(value, Sequence) else [value]
+        [*value] if isinstance(value, Sequence) else [value] if value and value is not True else []
         for value in (options.pop("callbacks", None), options.pop("logger", None))
     )
     if not any(isinstance(callback, RunManagerCallback) for callback in callbacks):
@@ -83,7 +81,7 @@ def trainer_options(manager: RunManager, **options: Any) -> dict[str, Any]:
     if run.most_steps:
         arguments |= {
             "limit_train_batches": run.most_steps, "limit_val_batches": 1, "limit_test_batches": 1,
-            "limit_predict_batches": 1, "max_epochs": 1, "num_sanity_val_steps": 0, "val_check_interval": 1.0,
+            "limit_predict_batches": 1, "max_epochs": 1, "val_check_interval": 1.0,
         }  # fmt: skip
     return arguments
 
@@ -102,7 +100,8 @@ def checkpoint_path(manager: RunManager) -> Path | None:
         LifecycleError: No run is open, or an epoch has begun already.
     """
     run = TrainedRun(manager)
-    path = run.resume_trainer(_saved(run.folder))
+    saved = {int(path.stem.removeprefix("epoch-")): path for path in run.folder.glob("epoch-*.ckpt")}
+    path = run.resume_trainer(saved)
     folder, attempt = run.opened.folder.path, run.opened.attempt
     checkpoints = folder / files.ARTIFACTS / "checkpoints"
     # of callbacks of a superseded attempt; on rank 0, else ModelCheckpoint would write last-v1.ckpt
@@ -170,7 +169,9 @@ class RunManagerCallback(Checkpoint):  # type: ignore[misc]  # mypy does not fol
             next(iter(trainer.optimizers), None),
             trainer.train_dataloader,
             is_saving=self._is_saving,
-            inexact=_RELOADED if trainer.reload_dataloaders_every_n_epochs else "",
+            inexact="a run with reload_dataloaders_every_n_epochs cannot be resumed exactly"
+            if trainer.reload_dataloaders_every_n_epochs
+            else "",
             save_epoch=partial(self._save, trainer),
         )
         if self._loaded:
@@ -302,8 +303,3 @@ class _StepLogger(Logger):  # type: ignore[misc]  # as above
 
 def _num_epochs(trainer: Any) -> int | None:
     return trainer.max_epochs if trainer.max_epochs > 0 > trainer.max_steps else None
-
-
-def _saved(folder: Path) -> dict[int, Path]:
-    """Return the checkpoints: number of the epoch -> path."""
-    return {int(path.stem.removeprefix("epoch-")): path for path in folder.glob("epoch-*.ckpt")}

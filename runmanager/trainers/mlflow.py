@@ -78,7 +78,7 @@ def _log(client: Any, experiment_id: str, run: RunResult) -> str | None:
         metrics += [Metric(name, value, moment, record.epoch) for name, value in record.metrics.items()]
     client.log_batch(run_id, metrics, params)
     ending = "FAILED" if run.status.is_fault else "KILLED"
-    end = begun + int(run.seconds * 1000)
-    client.set_terminated(run_id, "FINISHED" if run.status is Status.COMPLETED else ending, end)
+    ending = "FINISHED" if run.status is Status.COMPLETED else ending
+    client.set_terminated(run_id, ending, begun + int(run.seconds * 1000))
     client.set_tag(run_id, _STATE, state)  # set this tag last, as a run without it is exported again
     return run_id

@@ -1,6 +1,5 @@
 """The export of results to the offline format of Weights & Biases."""
 
-import hashlib
 import os
 from pathlib import Path
 
@@ -8,12 +7,6 @@ from runmanager.core import files
 from runmanager.core.outcome import LARGEST, Status
 from runmanager.errors import MissingExtraError
 from runmanager.tables.loading import read_results, warn_of
-
-_QUIET = {
-    "silent": True, "console": "off", "save_code": False, "disable_code": True, "disable_git": True,
-    "x_disable_stats": True, "x_disable_meta": True, "x_save_requirements": False,
-}  # fmt: skip
-"""Settings that switch off W&B's recording of the program, as this program did not train the runs."""
 
 
 def export_wandb(
@@ -50,6 +43,11 @@ def export_wandb(
     experiments, damaged = read_results(path)
     warn_of(damaged, path)
     files.make_folder(Path(folder).absolute())
+    # W&B does not record this program, which did not train the runs
+    settings = wandb.Settings(
+        silent=True, console="off", save_code=False, disable_code=True, disable_git=True,
+        x_disable_stats=True, x_disable_meta=True, x_save_requirements=False,
+    )  # fmt: skip
     written: list[Path] = []
     for name, runs in experiments:
         for run in [run for run in runs if run.attempts]:
@@ -61,13 +59,13 @@ def export_wandb(
             opened = wandb.init(
                 project=project or name,
                 group=name,
-                id=hashlib.sha256(f"{name}/{run.folder.id}".encode()).hexdigest()[:16],
+                id=f"{name}-{run.folder.id}",
                 name=run.folder.path.name,
                 config=config,
                 mode="offline",
                 dir=os.fspath(folder),
                 reinit="create_new",  # an open W&B run of the caller stays open
-                settings=wandb.Settings(**_QUIET),
+                settings=settings,
             )
             for record in run.epochs:
                 opened.log({**record.metrics, "epoch": record.epoch}, step=record.epoch)
