@@ -116,7 +116,7 @@ def main() -> None:
 
     for name in runmanager.__all__:
         getattr(runmanager, name)
-    assert random.getstate() == before  # as tests/test_init.py says
+    assert random.getstate() == before  # as tests/test_package.py says
     for name in sys.argv[1:]:
         importlib.import_module(name)
     vars(os)["fsync"] = str  # leave out what only a power cut would show, as the other tests

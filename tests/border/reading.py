@@ -24,12 +24,6 @@ def run_folder(experiment: Path | str, number: int = 1) -> Path:
     return folder
 
 
-def grid(experiment: Path | str) -> dict[str, Any]:
-    """Return the content of grid.json."""
-    content: dict[str, Any] = json.loads((Path(experiment) / "grid.json").read_bytes())
-    return content
-
-
 def journals(folder: Path) -> list[Path]:
     """Return the journals of a run, the first attempt first."""
     return sorted(folder.glob("attempt-*[0-9].jsonl"), key=lambda path: int(path.stem.partition("-")[2]))

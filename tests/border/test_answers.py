@@ -308,8 +308,7 @@ def test_the_page_compare_and_decide_give_one_answer_where_a_value_failed(tmp_pa
 
     decision = verdict(runs, "lr")
     mean, number = numbers_in(compare(runs, "lr").sentence)
-    write_report(tmp_path, tmp_path / "page.html")
-    words = text_of(parse((tmp_path / "page.html").read_text()))
+    words = text_of(parse(write_report(tmp_path, tmp_path / "page.html")))
     assert (decision.better, decision.worse) == (0.01, 0.1)
     assert "0.1 vs 0.01" in compare(runs, "lr").sentence
     assert (-mean, number) == (pytest.approx(decision.difference, rel=1e-3), 5)

@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import nn
 from torch.utils.data import DataLoader
 
 from runmanager import Listener, RunsWarning, SuccessiveHalving, load_results, load_runs
+from tests.border.events import scalars_of
 from tests.border.experiments import complete, execute
 from tests.border.work import minimize
 
@@ -122,9 +122,7 @@ def results_of(root):
     table = load_results(root).drop(columns=TIMES, errors="ignore").dropna(axis=1).to_dict("list")
     runs = load_runs(root)[["run", "status", "epochs", "error"]].to_dict("list")
     folders = sorted(path.parent for path in (root / "e").glob("*/weights.pt"))
-    events = [EventAccumulator(str(path)).Reload() for path in folders]
-    logs = [log for log in events if "loss/train" in log.Tags()["scalars"]]
-    scalars = [[(each.step, each.value) for each in log.Scalars("loss/train")] for log in logs]
+    scalars = [scalars_of(path).get("loss/train") for path in folders]
     weights = [torch.load(path / "weights.pt", weights_only=True) for path in folders]
     tensors = [{name: value.tolist() for name, value in each.items()} for each in weights]
     return table, runs, scalars, tensors

@@ -10,8 +10,8 @@ from unittest import mock
 
 import pytest
 
-from runmanager import IntRange, LogUniform, RunBuilder, SuccessiveHalving, run_grid, write_report
-from tests.border.experiments import QUIET, Scored, execute
+from runmanager import IntRange, LogUniform, RunBuilder, SuccessiveHalving, write_report
+from tests.border.experiments import Scored, execute
 from tests.border.pages import by_id, parse, text_of
 from tests.border.reading import flip
 from tests.browser import wait_until
@@ -281,13 +281,11 @@ def test_damage_is_named_and_the_rest_is_shown(tmp_path):
 def test_report_true_keeps_a_page_up_to_date_while_the_grid_runs(tmp_path):
     pages = []
 
-    def train(run, manager):
-        with manager.run(run):
-            for _ in manager.epochs(1):
-                manager.track(test_accuracy=run.lr)
-                pages.append(text_of(parse(tmp_path / "e/report.html")))
+    def scores(run):
+        pages.append(text_of(parse(tmp_path / "e/report.html")))
+        return {"test_accuracy": run.lr}
 
-    run_grid({"lr": [0.1, 0.2, 0.3]}, train, experiment="e", root=tmp_path, report=True, **QUIET)
+    execute(tmp_path, {"lr": [0.1, 0.2, 0.3]}, scores, report=True)
 
     ended = text_of(parse(tmp_path / "e/report.html"))
     assert "runs are left" in pages[-1]
@@ -300,16 +298,14 @@ def test_report_true_keeps_a_page_up_to_date_while_the_grid_runs(tmp_path):
 
 @pytest.mark.slow
 def test_an_open_page_follows_the_grid(browser, tmp_path):
-    def train(run, manager):
-        with manager.run(run):
-            for _ in manager.epochs(1):
-                manager.track(test_accuracy=run.lr)
-                if run.lr == 0.2:
-                    reader.goto((tmp_path / "e/report.html").as_uri())
-                    assert "are left" in reader.locator("body").inner_text()
+    def scores(run):
+        if run.lr == 0.2:
+            reader.goto((tmp_path / "e/report.html").as_uri())
+            assert "are left" in reader.locator("body").inner_text()
+        return {"test_accuracy": run.lr}
 
     reader = browser.new_page()
-    run_grid({"lr": [0.1, 0.2]}, train, experiment="e", root=tmp_path, report=True, **QUIET)
+    execute(tmp_path, {"lr": [0.1, 0.2]}, scores, report=True)
 
     wait_until(reader, "document.body.innerText.includes('is best')")
     reader.close()

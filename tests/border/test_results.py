@@ -337,7 +337,7 @@ def test_a_damaged_entry_of_a_design_costs_itself_alone(tmp_path):
     os.utime(leftover, (0, 0))
 
     assert start().exit_code == 0
-    content = reading.grid(path.parent)
+    content = json.loads(path.read_text())
     assert (content["goals"], content["notes"]) == (["min:loss", "max:f1"], {"0": "kept"})
     assert ("decide" in content, leftover.exists()) == (False, False)
 

@@ -35,6 +35,7 @@ from runmanager import (
     run_grid,
 )
 from tests.border import reading
+from tests.border.experiments import Scored
 from tests.border.work import LRS, announce, start, statuses, train, trained
 
 HOME = Path(__file__).parents[2]
@@ -121,29 +122,15 @@ def test_the_same_call_executes_only_what_is_missing_and_a_grown_axis_its_new_ru
     assert len(load_results("runs/exp")) == 12
 
 
-def test_chosen_runs_and_unions_of_grids_with_other_axes_are_grids():
-    by_sgd = RunBuilder.get_runs({"lr": [0.1], "momentum": [0.0, 0.9]}, where=lambda run: run.momentum > 0)
-    by_adam = RunBuilder.get_runs({"lr": [0.1], "beta": [0.99]})
-
-    outcome = start(by_sgd + by_adam)
-
-    assert statuses(outcome) == [DONE, DONE]
-    assert outcome.runs["momentum"].isna().tolist() == [False, True]
-    assert start(by_adam + by_sgd).runs["run"].tolist() == [2, 1]
-
-
 def test_a_diverged_run_stops_harms_no_other_and_is_never_repeated():
-    def diverging(run, manager):
-        with manager.run(run):
-            for epoch in manager.epochs(3):
-                manager.track_loss(run.lr if epoch == 1 else math.nan if run.lr < 0.2 else 0.5, 1)
+    diverging = Scored(lambda run: {"loss": math.nan if run.lr < 0.2 else 0.5}, epochs=3)
 
     outcome = start({"lr": [0.1, 0.2]}, diverging)
     again = start({"lr": [0.1, 0.2]}, diverging)
 
-    assert statuses(outcome) == statuses(again) == [("diverged", 2), DONE]
+    assert statuses(outcome) == statuses(again) == [("diverged", 1), DONE]
     assert (outcome.exit_code, again.runs["attempts"].tolist()) == (1, [1, 1])
-    assert "epoch 2" in outcome.runs["error"][0]
+    assert "epoch 1" in outcome.runs["error"][0]
 
 
 def test_the_first_failure_stops_a_grid_where_that_is_asked_for():

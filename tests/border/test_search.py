@@ -42,14 +42,6 @@ def height(run):
     return {"score": run.height**2}
 
 
-@pytest.fixture(autouse=True)
-def _quiet():
-    before = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    yield
-    optuna.logging.set_verbosity(before)
-
-
 @pytest.fixture
 def start(tmp_path):
     """Start a search under tmp_path."""
