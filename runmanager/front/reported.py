@@ -293,6 +293,7 @@ class Rows:
         earlier, self._earlier = self._earlier, ()
         positions = [record.metrics.get(POSITION, math.inf) for record in earlier]
         kept = self._manager.resume_epoch = bisect_left(positions, start)
+        self._manager._resume_from()  # now, as a program that had ended begins no row
         lost: dict[float, list[Reported]] = {}  # position -> what was reported up to it since the one before
         since: list[Reported] = []
         for each in self.before:

@@ -150,8 +150,9 @@ def test_a_failed_program_has_its_exception_as_the_cause_and_keeps_its_rows(own_
     assert other.runs["error"].str.contains("exit code 3").all()
 
 
-def test_a_killed_program_goes_on_at_its_checkpoint_with_the_rows_before_it(own_folder):
-    (own_folder / "train.py").write_text(RESUMES)
+@pytest.mark.parametrize("last", [2, 4])  # after 4, the program has nothing left to do
+def test_a_killed_program_goes_on_at_its_checkpoint_with_the_rows_before_it(own_folder, last):
+    (own_folder / "train.py").write_text(RESUMES.replace("epoch == 2", f"epoch == {last}"))
     train = Command(f"{PYTHON} train.py --out {{folder}}", resume="--resume {folder}/last.json")
 
     statuses = [
