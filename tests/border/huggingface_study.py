@@ -1,8 +1,6 @@
-"""A tiny model of transformers, and what trains it: imported by tests, and executed by those that kill it."""
+"""A tiny model of transformers, and what trains it: imported by tests, and by processes that are killed."""
 
 import json
-import sys
-from pathlib import Path
 
 import torch
 from torch import nn
@@ -10,7 +8,6 @@ from transformers import PretrainedConfig, PreTrainedModel, Trainer, TrainerCall
 from transformers.modeling_outputs import SequenceClassifierOutput
 
 from runmanager.trainers.huggingface import RunManagerCallback, checkpoint_path, training_arguments
-from tests.border.trainers import execute, kill
 
 NUM_EPOCHS = 4
 METRIC, KILLED_IN = "eval_loss", ["3", "11"]
@@ -81,12 +78,3 @@ def reported(folder):
         if log["epoch"] == int(log["epoch"]) and "train_runtime" not in log:
             epochs.setdefault(int(log["epoch"]), {}).update(log)
     return epochs
-
-
-def train_until_killed(run, manager):
-    train(run, manager, stop=kill)
-
-
-if __name__ == "__main__":
-    outcome = execute(Path(sys.argv[1]), train_until_killed, experiment="killed")
-    sys.exit(outcome.exit_code)

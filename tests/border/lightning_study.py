@@ -1,8 +1,6 @@
-"""A module of Lightning, and what trains it: imported by tests, and executed by those that kill it."""
+"""A module of Lightning, and what trains it: imported by tests, and by processes that are killed."""
 
 import csv
-import sys
-from pathlib import Path
 
 import lightning as L  # noqa: N812 - as everybody does
 import torch
@@ -11,7 +9,6 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from runmanager.trainers.lightning import checkpoint_path, trainer_options
-from tests.border.trainers import execute, kill
 
 NUM_EPOCHS = 4
 METRIC, KILLED_IN = "val_loss", ["1", "3"]
@@ -83,12 +80,3 @@ def reported(folder):
             }
             epochs.setdefault(int(row["epoch"]) + 1, {}).update(values)
     return epochs
-
-
-def train_until_killed(run, manager):
-    train(run, manager, stop=kill)
-
-
-if __name__ == "__main__":
-    outcome = execute(Path(sys.argv[1]), train_until_killed, experiment="killed")
-    sys.exit(outcome.exit_code)

@@ -124,18 +124,18 @@ def test_a_missing_hyperparameter_is_named_beside_those_that_are_there():
             setattr(run, name, 0.9)
 
 
-def test_any_iterable_with_an_order_is_an_axis_and_numpy_scalars_are_numbers():
+def test_any_iterable_with_an_order_is_an_axis_and_scalars_of_numpy_and_torch_are_numbers():
     params: dict[Any, Any] = {
         "a": range(2), "b": (value for value in "xy"), "c": np.array([0.5]), "d": {"key": None}.keys(),
-        ("e", "f"): [(np.int64(1), np.bool_(True))],
+        ("e", "f"): [(np.int64(1), np.bool_(True))], "g": torch.tensor([8]), "h": [torch.tensor(0.25)],
     }  # fmt: skip
 
     runs = RunBuilder.get_runs(params)
 
     assert [tuple(run) for run in runs] == [
-        (a, b, 0.5, "key", 1, True) for a, b in itertools.product([0, 1], "xy")
+        (a, b, 0.5, "key", 1, True, 8, 0.25) for a, b in itertools.product([0, 1], "xy")
     ]
-    assert [type(value) for value in runs[0]] == [int, str, float, str, int, bool]
+    assert [type(value) for value in runs[0]] == [int, str, float, str, int, bool, int, float]
 
 
 def test_a_paired_axis_varies_its_names_together():

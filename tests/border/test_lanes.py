@@ -20,8 +20,7 @@ from tests import accelerators
 from tests.accelerators import DEAD, FULL, HANGS, NO_HANDLE, WELL, installed
 from tests.border.experiments import complete
 from tests.border.test_executors import Watcher
-from tests.border.work import wait_until
-from tests.locations import line_with
+from tests.border.work import line_with, wait_until
 from tests.nightly import of_night_but
 
 FAULTS = ("memory", "segfault", "exit", "hang", "raise", "nan", "nowhere")

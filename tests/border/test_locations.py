@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from runmanager import RunManager, run_grid
-from tests.locations import line_with
+from tests.border.work import line_with
 
 
 def in_a_library():

@@ -422,14 +422,6 @@ def test_a_copy_of_a_run_is_that_run_and_a_run_changed_before_the_start_is_refus
     assert statuses(start([run._replace(layers=[1, 2, 3])], grows)) == [("completed", 1)]
 
 
-def test_axes_of_tensors_are_numbers():
-    lrs = torch.logspace(-3, -1, 3, dtype=torch.float64)
-    outcome = start({"lr": lrs, "size": torch.tensor([8]), "p": [torch.tensor(0.5)]}, once)
-
-    assert outcome.runs["lr"].tolist() == pytest.approx([0.001, 0.01, 0.1])
-    assert load_runs("runs/exp")[["size", "p"]].to_numpy().tolist() == [[8, 0.5]] * 3
-
-
 POOL = """
 import multiprocessing
 

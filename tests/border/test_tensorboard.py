@@ -32,7 +32,7 @@ from tests.border.events import (
     values_of,
 )
 from tests.border.experiments import QUIET
-from tests.locations import line_with
+from tests.border.work import line_with
 
 RUN = {"lr": 0.1, "batch_size": 5, "net": "small", "bias": True}
 TAGS = {

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -96,9 +97,14 @@ def kill(number: int) -> None:
 
 def kill_one_after_the_other(study: str, root: Path, numbers: list[str]) -> None:
     """Execute a study in processes that are killed in these epochs or steps, and in one that is not."""
-    program = [sys.executable, "-m", study, str(root)]
+    program = [sys.executable, "-m", "tests.border.trainers", study, str(root)]
     environment = {**os.environ, "PYTHONPATH": str(HOME), "OMP_NUM_THREADS": str(torch.get_num_threads())}
     for number in (*numbers, ""):
         environment["KILLED_IN"] = number
         done = subprocess.run(program, cwd=HOME, env=environment, capture_output=True, check=False)
         assert done.returncode == (-signal.SIGKILL if number else 0), done.stderr
+
+
+if __name__ == "__main__":
+    train = partial(importlib.import_module(sys.argv[1]).train, stop=kill)
+    sys.exit(execute(Path(sys.argv[2]), train, experiment="killed").exit_code)
