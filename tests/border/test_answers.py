@@ -19,12 +19,11 @@ from runmanager import (
     load_runs,
     load_table,
     pareto,
-    run_grid,
     show,
     verdict,
     write_report,
 )
-from tests.border.experiments import QUIET, execute
+from tests.border.experiments import execute
 from tests.border.pages import parse, text_of
 from tests.border.screens import command
 
@@ -137,8 +136,7 @@ def test_a_metric_that_the_last_epoch_lacks_is_named(tmp_path):
                 if run.lr == 0.1 or epoch < 3:
                     manager.track(f1=run.lr)
 
-    options = {"experiment": "e", "root": tmp_path, "goal": "max:f1", **QUIET}
-    outcome = run_grid({"lr": [0.1, 0.2]}, train, **options)
+    outcome = execute(tmp_path, {"lr": [0.1, 0.2]}, train, goal="max:f1")
 
     page = text_of(parse(write_report(tmp_path / "e", tmp_path / "page.html")))
     for words in (show(outcome.runs).caption, " ".join(str(outcome.panel).split()), page):
@@ -413,7 +411,7 @@ def test_the_panel_says_how_much_of_its_time_a_grid_took_to_set_up_its_runs(tmp_
         with manager.run(run):
             pass
 
-    outcome = run_grid({"lr": [1]}, train, experiment="e", root=tmp_path, **QUIET)
+    outcome = execute(tmp_path, {"lr": [1]}, train)
 
     assert "% setup of runs" in str(outcome.panel)
     assert "tensorboard" not in str(outcome.panel)  # which has nothing to show

@@ -14,9 +14,9 @@ from tensorboard.summary.writer.event_file_writer import EventFileWriter
 from tensorboard.util.tensor_util import make_ndarray
 from torch.utils.tensorboard import SummaryWriter
 
-from runmanager import InvalidArgumentError, RunsWarning, from_tensorboard, load_results, run_grid
+from runmanager import InvalidArgumentError, RunsWarning, from_tensorboard, load_results
 from tests.border.events import event_files, events_of, train
-from tests.border.experiments import QUIET
+from tests.border.experiments import execute
 
 STEPS = range(3)
 
@@ -86,7 +86,7 @@ def test_what_we_wrote_is_the_table_of_load_results_also_while_a_run_is_in_progr
         train(manager, run, 2, lambda _: seen.append(len(from_tensorboard(tmp_path))))
 
     grid = {"lr": [0.1, 1.0], "amp": [True, False]}
-    run_grid(grid, train_two_epochs, experiment="grid", root=tmp_path, **{**QUIET, "tensorboard": True})
+    execute(tmp_path, grid, train_two_epochs, "grid", tensorboard=True)
 
     ours, theirs = load_results(tmp_path), from_tensorboard(tmp_path)
     shared = [name for name in ours if name != "run"]

@@ -20,9 +20,9 @@ from runmanager import (
     main,
     run_grid,
 )
+from tests.border.experiments import QUIET
 
 DOCS = Path(__file__).parents[2] / "docs"
-QUIET: dict[str, Any] = {"executor": "inline", "tensorboard": False, "display": False}
 
 
 def defaults_of(function):

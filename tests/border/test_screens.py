@@ -17,9 +17,9 @@ from unittest import mock
 import pytest
 from rich.cells import cell_len
 
-from runmanager import LogUniform, OptunaSearch, Uniform, load_run, run_grid
+from runmanager import LogUniform, OptunaSearch, Uniform, load_run
 from tests.border import pages
-from tests.border.experiments import QUIET, Scored, complete, execute, manager_in
+from tests.border.experiments import Scored, complete, execute, manager_in
 from tests.border.recording import SMALL, WIDTHS, file_of, noisy, screens
 from tests.border.screens import command, terminal
 
@@ -277,8 +277,7 @@ def test_a_long_name_of_a_metric_hides_no_number(tmp_path):
                     time.sleep(0.01)
 
     with terminal(80) as running:
-        options = {**QUIET, "display": True, "goal": f"max:{LONG}"}
-        run_grid({"lr": [0.1, 0.2]}, train, experiment="e", root=tmp_path, **options)
+        execute(tmp_path, {"lr": [0.1, 0.2]}, train, goal=f"max:{LONG}", display=True)
 
     assert re.search(r"best so far +validation_acc\S+ 0\.1000 · run 1", "\n".join(pictures))
     row = next(index for index, line in enumerate(running.lines) if line.startswith("✓ 1/2"))
@@ -324,7 +323,7 @@ def test_a_terminal_has_rows_of_ended_runs_and_below_them_the_runs_in_progress(t
                     time.sleep(0.01)
 
     with terminal(80) as running:
-        run_grid({"lr": [0.1, 0.2, 0.3]}, train, experiment="e", root=tmp_path, **{**QUIET, "display": True})
+        execute(tmp_path, {"lr": [0.1, 0.2, 0.3]}, train, display=True)
 
     rows = pictures[-1]
     text = "\n".join(rows)
@@ -389,9 +388,8 @@ def test_a_broken_terminal_harms_no_run(tmp_path, term):
 
 
 def test_the_row_of_a_failed_run_has_its_committed_epochs_as_the_tables_have(tmp_path):
-    options: dict[str, Any] = {"executor": "lanes", "tensorboard": False, "display": True}
     with terminal(120) as screen:
-        outcome = run_grid({"lr": [0.1]}, fails_in_its_third_epoch, experiment="e", root=tmp_path, **options)
+        outcome = execute(tmp_path, {"lr": [0.1]}, fails_in_its_third_epoch, executor="lanes", display=True)
 
     assert outcome.runs["epochs"].tolist() == [2]
     row = next(line for line in screen.lines if line.startswith("✗ 1/1"))

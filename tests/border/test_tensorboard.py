@@ -15,7 +15,7 @@ from tensorboard.plugins.hparams.api_pb2 import Status
 from torch import nn
 from torch.utils.tensorboard import SummaryWriter
 
-from runmanager import RunsWarning, fit, from_tensorboard, load_results, load_runs, load_steps, run_grid
+from runmanager import RunsWarning, fit, from_tensorboard, load_results, load_runs, load_steps
 from tests.border.disk import small_disk
 from tests.border.events import (
     IMAGES,
@@ -31,7 +31,7 @@ from tests.border.events import (
     train,
     values_of,
 )
-from tests.border.experiments import QUIET
+from tests.border.experiments import execute
 from tests.border.work import line_with
 
 RUN = {"lr": 0.1, "batch_size": 5, "net": "small", "bias": True}
@@ -238,8 +238,7 @@ def test_the_goal_of_a_grid_is_that_of_its_runs_and_of_later_loops_in_its_experi
             for epoch in manager.epochs(2):
                 manager.track(reward=epoch + run["lr"] if isinstance(run, dict) else epoch)
 
-    options = {**QUIET, "tensorboard": True}
-    run_grid({"lr": [1.0]}, reward, experiment="e", root=tmp_path, goal="min:reward", **options)
+    execute(tmp_path, {"lr": [1.0]}, reward, goal="min:reward", tensorboard=True)
     reward({"lr": 2.0}, manager_in(tmp_path))
 
     for folder, first in zip(sorted((tmp_path / "e").glob("0*")), (1, 3), strict=True):

@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from runmanager import open_tensorboard, run_grid
+from runmanager import open_tensorboard
 from tests.border.events import train
-from tests.border.experiments import QUIET
+from tests.border.experiments import execute
 from tests.browser import NEEDS_CHROMIUM, playwright
 
 pytestmark = NEEDS_CHROMIUM
@@ -32,8 +32,7 @@ def root(tmp_path_factory):
         ("second", {"momentum": [0.0, 0.9], "schedule": [None, "cosine"], "device": ["cpu"]}),
         ("second", {"dropout": [0.5]}),
     ):
-        options = {**QUIET, "tensorboard": True}
-        run_grid(grid, lambda run, manager: train(manager, run, 2), experiment=name, root=root, **options)
+        execute(root, grid, lambda run, manager: train(manager, run, 2), name, tensorboard=True)
     return root
 
 
