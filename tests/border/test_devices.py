@@ -98,22 +98,14 @@ def test_every_tensor_of_a_nested_batch_is_sent_and_one_that_moves_itself_is_ask
             sent, sequence = list(manager.batches())
             manager.track_loss(1.0, 1)
 
-    meta = torch.device("meta")
-    there = [
-        sent["image"],
-        sent["pair"][0],
-        sent["pair"][1][0],
-        sent["sample"].image,
-        sent["sample"].label["label"],
-    ]
+    meta, pair, sample = torch.device("meta"), sent["pair"], sent["sample"]
+    there = [sent["image"], pair[0], pair[1][0], sample.image, sample.label["label"]]
     assert [tensor.device for tensor in there] == [meta] * 5
-    assert sent["pair"][1][1:] == ["name", 3, None]
-    assert [type(sent["pair"]), type(sent["pair"][1]), type(sent["sample"])] == [tuple, list, Sample]
+    assert pair[1][1:] == ["name", 3, None]
+    assert [type(pair), type(pair[1]), type(sample)] == [tuple, list, Sample]
     assert isinstance(sequence, PackedSequence)
-    assert (sequence.data.device, sequence.batch_sizes.device.type) == (
-        meta,
-        "cpu",
-    )  # torch wants the sizes there
+    assert sequence.data.device == meta
+    assert sequence.batch_sizes.device.type == "cpu"  # where torch wants them
 
 
 # Settings of the process

@@ -75,11 +75,8 @@ def test_a_journal_says_where_and_with_what_its_run_was_trained_and_is_strict_js
     assert (versions["python"], versions["runmanager"]) == (platform.python_version(), runmanager.__version__)
     assert torch.__version__.startswith(versions["torch"])
     assert abs(start["t_wall"] - time.time()) < 60
-    assert [line.get("nonfinite") for line in epochs] == [
-        None,
-        *({"f1": str(value)} for value in values[1:4]),
-        None,
-    ]
+    nonfinite = [{"f1": str(value)} for value in values[1:4]]
+    assert [line.get("nonfinite") for line in epochs] == [None, *nonfinite, None]
     assert [line["metrics"]["f1"] for line in epochs] == [0.5, None, None, None, 5e-324]
     assert not any("cold" in line for line in epochs[1:])  # as the first of a process may be
     assert repr(load_results(tmp_path)["f1"].tolist()) == repr(values)

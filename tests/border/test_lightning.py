@@ -46,11 +46,8 @@ def test_the_table_is_what_lightning_reports(tmp_path, study, monkeypatch):
     rows = table(tmp_path)
     csv_epochs = study.reported(tmp_path / "exp" / "001")
     assert rows["epoch"].tolist() == [*csv_epochs] == [1, 2, 3, 4]
-    for column, name in (
-        ("val_loss", "val_loss"),
-        ("accuracy", "accuracy"),
-        ("train_loss", "train/loss_epoch"),
-    ):
+    names = {"val_loss": "val_loss", "accuracy": "accuracy", "train_loss": "train/loss_epoch"}
+    for column, name in names.items():
         assert rows[column].tolist() == [values[name] for values in csv_epochs.values()]
     assert rows["loss"].tolist() == pytest.approx(rows["train_loss"].tolist(), rel=1e-6)
     assert set(rows) == {

@@ -66,10 +66,6 @@ class Faulty(Scored):
         super().__call__(run, manager)
 
 
-def settings(runs):
-    return [tuple(run) for run in runs]
-
-
 # Resuming
 
 
@@ -79,7 +75,7 @@ def test_suggestions_are_within_the_axes_and_a_larger_number_continues_their_seq
         start(train, AXES, n=n)
 
     assert len(start(whole, AXES, n=7, name="whole").runs) == 7
-    assert settings(train.executed) == settings(whole.executed)
+    assert train.executed == whole.executed
     for run in train.executed:
         assert -1 <= run.height <= 1
         assert 1e-4 <= run.rate <= 1
@@ -133,10 +129,10 @@ def test_a_stopped_search_resumes_with_the_same_run_and_executes_none_twice(star
     assert start(train, axes, n=6, sampler=sampler).exit_code == 130
     assert start(train, axes, n=6, sampler=sampler).exit_code == 0
 
-    assert len(set(settings(train.executed))) == len(train.executed) == 6
+    assert len(set(train.executed)) == len(train.executed) == 6
     if name in SAME:
         start(whole, axes, n=6, sampler=sampler, name="whole")
-        assert settings(train.executed) == settings(whole.executed)
+        assert train.executed == whole.executed
 
 
 # What happens to runs
@@ -202,17 +198,17 @@ def test_another_sampler_continues_from_the_runs(start):
     start(train, n=4)
     start(train, n=6, sampler=samplers.RandomSampler, seed=3)
 
-    assert len(set(settings(train.executed))) == len(train.executed) == 6
+    assert len(set(train.executed)) == len(train.executed) == 6
 
 
 def test_changed_data_execute_the_earlier_suggestions_again_first(start):
     train = Scored(height)
     start(train, n=3)
-    first = settings(train.executed)
+    first = [*train.executed]
 
     outcome = start(train, n=5, data="other data")
 
-    assert settings(train.executed)[3:6] == first
+    assert train.executed[3:6] == first
     assert len(outcome.runs) == 5
 
 
@@ -223,7 +219,7 @@ def test_a_removed_run_is_replaced_by_another_suggestion(start, tmp_path):
 
     outcome = start(train, n=4)
 
-    assert (len(outcome.runs), len(set(settings(train.executed)))) == (4, 5)
+    assert (len(outcome.runs), len(set(train.executed))) == (4, 5)
 
 
 def test_repeat_axes_are_not_searched_and_the_sampler_gets_their_mean(start):
