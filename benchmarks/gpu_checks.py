@@ -668,7 +668,7 @@ def marked() -> Iterator[Claim]:
 def suite() -> Iterator[Claim]:
     """Execute the whole default suite on this machine."""
     parallel = ["-n", "8", "--dist", "worksteal"] if GPU and find_spec("xdist") else []
-    chosen = ["tests/test_goal.py"] if IS_SMALL else []
+    chosen = ["tests/border/test_goal.py"] if IS_SMALL else []
     yield from tests("the default suite passes beside a GPU", *parallel, *chosen)
 
 
