@@ -93,7 +93,6 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
         conflict_handler="resolve",  # for --check
     )
-    parser._negative_number_matcher = _NUMBER  # noqa: SLF001 - argparse takes -1e-3 for an option
     add = parser.add_argument_group("the program and its metrics").add_argument
     add("--style", choices=STYLES, help="how an axis is written: --lr 0.1 (flags), or lr=0.1 (hydra)")
     add("--catch", choices=CAUGHT, help="read the calls of this library; +send sends them too")

@@ -8,12 +8,12 @@ import shlex
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
-from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from runmanager.checks.changed import body_of, short_hash, unparsed
@@ -24,6 +24,7 @@ from runmanager.executors.deaths import Deaths
 if TYPE_CHECKING:
     import torch
 
+    from runmanager.core.grid_context import GridContext
     from runmanager.core.task import Fingerprint
     from runmanager.front.manager import RunManager
     from runmanager.front.reported import LinesFile, Rows
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
 STYLES = ("flags", "hydra")
 CAUGHT = ("wandb", "trackio", "wandb+send", "trackio+send")
 
-_PLACE = re.compile(r"\{([A-Za-z_][\w.]*)\}")
-_TICK_S, _LONGEST_TICK_S = 0.05, 1.0  # between two looks at files
+_NOT_COMPARED = ("check", "resume")
+_TICK_S = 0.05  # between two looks at files
 _GRACE_S = 3.0  # from SIGTERM to SIGKILL
 _LAST = 1 << 14  # bytes of the output in which the cause of an error is sought
 # The shell leaves a process behind that kills the program's group when the pipe to it closes, at the latest
@@ -54,20 +55,20 @@ def words_of(command: "Command") -> list[str]:
 def name_of(command: "Command") -> str:
     """Return the name of a command's script or module, else of its program."""
     words = words_of(command)
-    return re.sub(r"[^\w-]", "_", Path(_script(words)).stem or _module(words) or Path(words[0]).stem)
+    name = "" if _own_module(words) else Path(_script(words)).stem
+    return re.sub(r"[^\w-]", "_", name or _module(words) or Path(words[0]).stem)
 
 
 def with_program(fingerprint: "Fingerprint", command: "Command") -> "Fingerprint":
     """Return the fingerprint of a grid with the program's script and modules."""
     words = words_of(command)
     texts = _python_files(words)
-    kept = "\n\n".join(f"# %% {name}, which gets a run\n{source}" for name, source in texts.items())
     named = {} if texts else {words[0]: "a program, of which the command alone is compared"}
     return {
         **fingerprint,
-        "code": {**fingerprint["code"], **{name: short_hash(source) for name, source in texts.items()}},
-        "values": {"command": short_hash(repr(replace(command, check=None, resume=None)))},
-        "source": {"text": f"{fingerprint['source']['text']}{kept}\n"},
+        "code": {name: short_hash(source) for name, source in texts.items()},
+        "values": {name: repr(value) for name, value in vars(command).items() if name not in _NOT_COMPARED},
+        "source": {"text": "\n\n".join(f"# %% {name}\n{source}" for name, source in texts.items())},
         "named": {**fingerprint["named"], **named},
     }
 
@@ -98,14 +99,15 @@ class Command:
         events: The folder of the program's event files, as ``{folder}``; ``*`` stands for any name.
         metrics_file: A .csv file with a header, or a file of JSON lines, in ``{folder}``.
         resume: Words that are added when an earlier attempt was interrupted and each path with ``{folder}`` in
-            them exists, as ``--resume {folder}/last.pth``. The program has to report its epoch or its step with
-            the goal's metric: the rows before the first one are kept. Else each attempt starts over, with an
-            empty ``{folder}``.
+            them exists, as ``--resume {folder}/last.pth``. It needs a goal, and the program has to report its
+            epoch or its step with the goal's metric: the rows before the first one are kept. Else each attempt
+            starts over, with an empty ``{folder}``.
         check: Words that shorten the one run of ``run_grid(check=True)``, as ``--epochs 1``.
         flags: Hyperparameter -> its flag, if it differs from the name.
 
-    The program's script, and the modules beside it that it imports, are compared as the code of a training
-    function. Of other programs, the command alone is compared.
+    The program's script or module is compared as the code of a training function, and so are the modules that
+    it imports from beside it, from the working folder, its ``src``, or PYTHONPATH. Of other programs, the
+    command alone is compared.
 
     Raises:
         InvalidArgumentError: The program or its script does not exist, or an argument is invalid.
@@ -135,7 +137,7 @@ class Command:
         problems.check_choice("catch", self.catch, (None, *CAUGHT))
         if os.name != "posix":
             problems.append("a command needs Linux or macOS, or the Linux subsystem of Windows")
-        if len([*filter(None, (self.catch, self.events, self.metrics_file))]) > 1:
+        if sum(map(bool, (self.catch, self.events, self.metrics_file))) > 1:
             problems.append("catch, events and metrics_file are sources of metrics: give one")
         if self.metrics_file and "{folder}" not in self.metrics_file:
             problems.append(f"no {{folder}} in metrics_file={self.metrics_file!r}: each run needs its own file")
@@ -154,63 +156,60 @@ class Command:
             path, rows, deaths = opened.folder.path, Rows(manager, opened), Deaths()
             folder, printed, calls = path / "files", path / "printed.log", path / "calls.jsonl"
             fill = partial(_filled, {"folder": folder, "run": path.name, **run._asdict()})
+            self._check(opened.context)
+            lines = LinesFile(printed)
+            source: Any = lines
+            if other := self.catch or self.events or self.metrics_file:
+                (file,) = fill([str(calls) if self.catch else other])
+                source = EventFiles(Path(file)) if self.events else LinesFile(Path(file))
             again = fill(self.resume or "")
-            is_there = all(Path(word).exists() for word in again if str(folder) in word)
-            if not (again and is_there and rows.can_resume()):
+            paths = [word[word.index(str(folder)) :].rstrip("'\"") for word in again if str(folder) in word]
+            if not (again and all(map(os.path.exists, paths)) and rows.resume(source.read())):
                 again = []
                 _remove(folder, printed, calls)
             files.make_folder(folder)
-            is_check = opened.context.epoch_type.most_steps is not None
-            words = [
-                *fill(self.command),
-                *self._flags(run),
-                *again,
-                *fill(self.check or "" if is_check else ""),
-            ]
-            if self.events and opened.context.jobs > 1 and "{folder}" not in self.events:
-                raise of_grid(f"{self.events} is read for several runs at a time: write {{folder}} in it")
-            (file,) = fill([self.events or self.metrics_file or str(calls)])
-            lines = LinesFile(printed)
-            source: Any = EventFiles(Path(file)) if self.events else LinesFile(Path(file))
-            if not (self.events or self.metrics_file or self.catch):
-                source = lines
-            rows.before = [*source.read()] if again else []
             source.begin()
             lines.begin(partial(_show, opened.report_step))
+            words = [*fill(self.command), *self._flags(run), *again]
+            if opened.context.epoch_type.most_steps is not None:
+                words += fill(self.check or "")
             environment = {**os.environ, "PYTHONUNBUFFERED": "1", "HYDRA_FULL_ERROR": "1"}
             environment |= _visible(opened.device) if "device" in run._fields else {}
             environment |= _catching(self.catch, calls, opened.folder.id) if self.catch else {}
-            code, taken = None, 0.0
+            code = None
             with _executing(words, environment, printed) as process:
-                while code is None and not rows.should_stop:
-                    with suppress(subprocess.TimeoutExpired):  # to read takes a twentieth of the time at most
-                        code = process.wait(min(max(_TICK_S, 20 * taken), _LONGEST_TICK_S))
-                    before = perf_counter()
+                while code is None and not manager.should_stop:
+                    with suppress(subprocess.TimeoutExpired):
+                        code = process.wait(_TICK_S)
                     _read(source, lines, rows)
-                    taken = perf_counter() - before
-            if rows.should_stop or code is None:
+            if manager.should_stop or code is None:
                 return
-            _read(source, lines, rows)  # what its group has reported until it ended, too
+            _read(source, lines, rows, is_over=True)  # what its group has reported until it ended, too
             rows.end()
             if code < 0:
                 opened.set(*deaths.explain(code, "", _last(printed)))
             elif code:
                 raise _error(code, _last(printed))
             elif lacking := rows.lacking():
-                looked = (
-                    self.catch or self.events or self.metrics_file or 'lines as {"val_acc": 0.9} in its output'
-                )
+                looked = other or 'lines as {"val_acc": 0.9} in its output'
                 step = "name another source by --catch, --events or --metrics-file, or another goal"
                 raise of_grid(f"{name_of(self)} reported {lacking}; looked for {looked}: {step}")
             else:
                 _remove(printed, calls)
 
+    def _check(self, context: "GridContext") -> None:
+        """Refuse what would mix the metrics of runs, or of attempts."""
+        if self.resume and context.goal is None:
+            raise of_grid("resume needs a goal: its metric says where the program goes on")
+        if self.events and "{folder}" not in self.events and (self.resume or context.jobs > 1):
+            raise of_grid(f"{self.events!r} has all runs: write {{folder}} in it, or one job and no resume")
+
     def _flags(self, run: Any) -> list[str]:
         """Return the words for the hyperparameters that do not stand in the command as `{lr}`."""
-        in_command = set(re.findall(_PLACE, " ".join([*words_of(self), self.resume or "", self.check or ""])))
+        text = " ".join([*words_of(self), self.resume or "", self.check or ""])
         words: list[str] = []
         for name, value in run._asdict().items():
-            if name in in_command or name == "device" or value is None:
+            if f"{{{name}}}" in text or name == "device" or value is None:
                 continue
             flag = self.flags.get(name, f"--{name}")
             if self.style == "hydra":
@@ -245,9 +244,9 @@ def _executing(
         process.wait()
 
 
-def _read(source: Any, lines: "LinesFile", rows: "Rows") -> None:
+def _read(source: Any, lines: "LinesFile", rows: "Rows", *, is_over: bool = False) -> None:
     """Read what a program has reported and printed."""
-    for each in source.read():
+    for each in source.read(is_over=is_over):
         rows.add(each)
     if source is not lines:
         for _ in lines.read():
@@ -256,14 +255,13 @@ def _read(source: Any, lines: "LinesFile", rows: "Rows") -> None:
 
 def _last(output: Path) -> str:
     """Return the last part of a program's output, from its last traceback on."""
-    with output.open("rb") as file:
-        file.seek(max(0, file.seek(0, os.SEEK_END) - _LAST))
-        return file.read().decode("utf-8", "replace").rpartition("Traceback (most recent call last):\n")[2]
+    text = files.read_file(output, _LAST).decode("utf-8", "replace")
+    return text.rpartition("Traceback (most recent call last):\n")[2].strip()
 
 
 def _error(code: int, last: str) -> Exception:
     """Return the error of a program with this exit code, and with these last lines of its output."""
-    cause = ([line for line in last.splitlines() if line.strip()] or [""])[-1].strip()
+    cause = last.rpartition("\n")[2]
     kind = MemoryError if cause.startswith("MemoryError") else CommandError
     return kind(f"exit code {code}: {cause}\n{last}")
 
@@ -287,11 +285,10 @@ def _split(words: str | Sequence[str]) -> list[str]:
 
 def _filled(values: Mapping[str, Any], words: str | Sequence[str]) -> list[str]:
     """Fill values in words, as in `{lr}`; other braces stay."""
-
-    def value(match: re.Match[str]) -> str:
-        return str(values.get(match[1], match[0]))
-
-    return [_PLACE.sub(value, word) for word in _split(words)]
+    filled = _split(words)
+    for name, value in values.items():
+        filled = [word.replace(f"{{{name}}}", str(value)) for word in filled]
+    return filled
 
 
 def _visible(device: "torch.device") -> dict[str, str]:
@@ -319,33 +316,42 @@ def _script(words: Sequence[str]) -> str:
 
 def _module(words: Sequence[str]) -> str:
     """Return the module that a command executes by `-m`, "" without one."""
-    return words[words.index("-m") + 1] if "-m" in words[:-1] else ""
+    return dict(pairwise(words)).get("-m", "")
+
+
+def _own_module(words: Sequence[str]) -> list[Path]:
+    """Return the files of a command's module in the working folder; other modules may start a script."""
+    module = _module(words)
+    return [*_modules([Path.cwd()], f"{module}.__main__")] if module else []
 
 
 def _python_files(words: Sequence[str]) -> dict[str, str]:
-    """Return the statements of a command's script, and of the modules beside it that it imports, by file."""
-    script, module = Path(_script(words)), _module(words)
-    folder = script.absolute().parent if script.is_file() else Path.cwd()
-    paths = [script.absolute()] if script.is_file() else []
-    if module and not paths:
-        paths += _modules(folder, f"{module}.__main__")
+    """Return the statements of a command's script or module, and of your modules that it imports, by file."""
+    script, paths = Path(_script(words)).absolute(), _own_module(words)
+    folders = [Path.cwd(), Path.cwd() / "src"]
+    folders += [Path(folder).absolute() for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    if not paths and script.is_file():
+        folders, paths = [script.parent, *folders], [script]
     texts: dict[str, str] = {}
     for path in paths:  # which grows
-        body = body_of(path.read_text("utf-8", "replace"))
-        texts[os.path.relpath(path, folder)] = "\n".join(map(unparsed, body))
+        text = path.read_text("utf-8", "replace")
+        body = body_of(text)
+        # the text itself, if this Python cannot parse it
+        texts[os.path.relpath(path, folders[0])] = "\n".join(map(unparsed, body)) or text
         for node in [inner for statement in body for inner in ast.walk(statement)]:
             if isinstance(node, ast.Import | ast.ImportFrom):
                 level, package = getattr(node, "level", 0), getattr(node, "module", None)
+                within = [path.parents[level - 1]] if level else folders
                 for alias in node.names:
                     name = f"{package}.{alias.name}" if package else alias.name
-                    base = path.parents[level - 1] if level else folder
-                    paths += [each for each in _modules(base, name) if each not in paths]
+                    paths += [each for each in dict.fromkeys(_modules(within, name)) if each not in paths]
     return texts
 
 
-def _modules(folder: Path, name: str) -> Iterator[Path]:
-    """Yield the files below a folder of a module and of the packages around it."""
-    stem = folder
-    for part in name.split("."):
-        stem /= part
-        yield from filter(Path.is_file, (stem / "__init__.py", stem.with_name(f"{part}.py")))
+def _modules(folders: Iterable[Path], name: str) -> Iterator[Path]:
+    """Yield the files of a module, and of the packages around it, below any of the folders."""
+    for folder in folders:
+        stem = folder
+        for part in name.split("."):
+            stem /= part
+            yield from filter(Path.is_file, (stem / "__init__.py", stem.with_name(f"{part}.py")))

@@ -89,11 +89,15 @@ class RunManager(Manager):
         from runmanager.core.goal import parse_goal
         from runmanager.core.grid_context import GridContext
         from runmanager.front.loop_output import LoopOutput
+        from runmanager.tensorboard.event_options import TensorBoard
 
         random.setstate(drawn)  # Rich has drawn a number, if this imported it
         files.open_closed_streams()
         problems = Problems()
         problems.check_batch_size(batch_size)
+        if not isinstance(tensorboard, bool | TensorBoard):
+            rule = "tensorboard must be True, False or TensorBoard(histogram_every=5)"  # type: ignore[unreachable]
+            problems.append(f"{rule}, got {tensorboard!r:.60}")
         problems.raise_if_any(InvalidArgumentError)
         design = Design(None if goal is None else parse_goal(goal), x_axis=getattr(tensorboard, "x_axis", None))
         boards = None

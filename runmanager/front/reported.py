@@ -4,8 +4,7 @@ import csv
 import json
 import math
 import re
-from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from time import perf_counter, time
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from runmanager.core import files
 from runmanager.core.open_run import OpenRun
-from runmanager.core.outcome import LEADING, EpochRecord
+from runmanager.core.outcome import LEADING
 from runmanager.core.state import read_run
 from runmanager.core.values import RESERVED
 from runmanager.core.wording import listed
@@ -60,6 +59,11 @@ def column_name(name: str) -> str:
     return re.sub(r"\W|^(?=\d)", "_", name)
 
 
+def log_steps(manager: RunManager, values: Mapping[str, float]) -> None:
+    """Log columns as values of a step; those of `_FILLED` belong to epochs, and get other names."""
+    manager.log({f"step_{name}" if name in _FILLED else name: value for name, value in values.items()})
+
+
 class Reported(NamedTuple):
     """Metrics that a program reported at once."""
 
@@ -99,7 +103,8 @@ def _numbers(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str
 class LinesFile:
     """A file of JSON lines, or a .csv file with a header, to which a program adds lines.
 
-    There may be text around the JSON of a line.
+    There may be text around the JSON of a line. A program may write the file again, with the same rows and
+    further columns, as Lightning does.
     """
 
     def __init__(self, path: Path) -> None:
@@ -107,40 +112,56 @@ class LinesFile:
         self._show: Callable[[bytes], None] | None = None
         self._offset, self._rest = 0, b""
         self._header: list[str] = []
+        self._num_given = self._num_known = 0  # rows of the file, and those of it before it was written again
 
     def begin(self, show: Callable[[bytes], None] | None = None) -> None:
         """Begin with what a program adds from now on; `show` is called with it."""
-        with suppress(OSError):
-            self._offset = self._path.stat().st_size
-        self._rest, self._show = b"", show
+        self._offset = self._path.stat().st_size if self._path.exists() else 0
+        self._rest, self._show, self._num_given = b"", show, 0
 
-    def read(self) -> Iterator[Reported]:
-        """Yield what was added since the last call."""
+    def read(self, *, is_over: bool = False) -> Iterator[Reported]:
+        """Yield what was added since the last call, at the end also from a last line without a newline."""
         with suppress(OSError), files.opened(self._path) as (file, state):
+            is_cut = state.st_size < self._offset
+            if is_cut or (self._header and _cells(file.readline(_CHUNK)) != self._header):
+                self._offset, self._rest, self._header = 0, b"", []
+                self._num_given, self._num_known = 0, self._num_given
             file.seek(self._offset)
             while self._offset < state.st_size and (content := file.read(_CHUNK)):
                 self._offset += len(content)
                 if self._show:
                     self._show(content)
                 *lines, self._rest = (self._rest + content).split(b"\n")
-                for line in lines:
-                    if given := self._parsed(line, state.st_mtime):
-                        yield given
+                yield from self._reported(lines, state.st_mtime)
                 if len(self._rest) > _CHUNK:  # no line of ours: what follows of it is no JSON
                     self._rest = b"-"
+            if is_over:
+                yield from self._reported([self._rest], state.st_mtime)
+
+    def _reported(self, lines: Iterable[bytes], at: float) -> Iterator[Reported]:
+        """Yield what lines report that were not read before the file was written again."""
+        for line in lines:
+            if given := self._parsed(line, at):
+                self._num_given += 1
+                if self._num_given > self._num_known:
+                    yield given
 
     def _parsed(self, line: bytes, at: float) -> Reported | None:
-        text = line.decode("utf-8-sig", "replace")
         if self._path.suffix == ".csv":
-            cells = [cell.strip() for cell in next(csv.reader([text]), [])]
-            header, self._header = self._header, self._header or cells
+            header, cells = self._header, _cells(line)
+            self._header = header or cells
             return reported(
                 {name: _number(cell) for name, cell in zip(header, cells, strict=False) if name}, at
             )
+        text = line.decode("utf-8", "replace")
         for opening in re.finditer("{", text):
             with suppress(ValueError, RecursionError):
                 return reported(_DECODER.raw_decode(text, opening.start())[0], at)
         return None
+
+
+def _cells(line: bytes) -> list[str]:
+    return [cell.strip() for cell in next(csv.reader([line.decode("utf-8-sig", "replace")]), [])]
 
 
 def _number(cell: str) -> float | None:
@@ -160,6 +181,7 @@ class EventFiles:
         self._folder = folder.absolute()
         self._runs: dict[Path, EventRun] = {}
         self._offsets: dict[Path, int] = {}
+        self._next = 0.0  # time of the next look
 
     def _files(self) -> list[Path]:
         """Return the files, without those that we write."""
@@ -171,12 +193,15 @@ class EventFiles:
         """Begin with what a program adds from now on."""
         self._offsets = {path: path.stat().st_size for path in self._files()}
 
-    def read(self) -> list[Reported]:
-        """Return what was added since the last call, by time."""
+    def read(self, *, is_over: bool = False) -> list[Reported]:
+        """Return what was added since the last call, by time; to look takes a twentieth of the time at most."""
         from runmanager.tensorboard import event_file
         from runmanager.tensorboard.import_events import EventRun  # imports pandas
 
         given: list[Reported] = []
+        before = perf_counter()
+        if before < self._next and not is_over:
+            return given
         for path in self._files():
             prefix = "".join(f"{part}/" for part in path.parent.parts[len(self._folder.parts) :])
             with suppress(OSError, ValueError), event_file.mapped(path) as content:
@@ -186,6 +211,7 @@ class EventFiles:
                     run = self._runs.setdefault(path, EventRun())
                     if values := {f"{prefix}{tag}": value for tag, value in run.scalars(event)}:
                         given.append(Reported(values, {"step": event.step}, event.wall_time))
+        self._next = perf_counter() + 20 * (perf_counter() - before)
         return sorted(given, key=lambda each: each.time)
 
 
@@ -195,8 +221,8 @@ class Rows:
     A row ends where the epoch differs, else where the step differs, else where a metric comes again. With a
     goal, no row ends without its metric. What comes more often in a row is logged as steps too.
 
-    A program that resumes by itself goes on at a position: the earlier rows before it are kept, and those that
-    the last attempt reported, but was killed before their commit.
+    A program that resumes by itself goes on at a position of the goal's metric. The rows before it are kept;
+    those that were reported before it, but not committed, are added.
     """
 
     def __init__(self, manager: RunManager, run: OpenRun) -> None:
@@ -204,54 +230,55 @@ class Rows:
         self._goal = column_name(run.context.goal.metric) if run.context.goal else None
         self._row: dict[str, float] = {}
         self._positions: dict[str, float] = {}  # the last ones of the row
-        self._position: float | None = None  # of the row
         self._dense: set[str] = set()  # columns that came more often than once in a row
         self._start = self._end = perf_counter()  # of the row
-        self._earlier: Sequence[EpochRecord] = ()  # rows after which the program goes on
+        self._before: list[tuple[float, list[Reported]]] = []  # position of each earlier row -> its reports
         self._held: list[Reported] = []  # until it is clear where the program goes on
-        self.before: Sequence[Reported] = ()  # what the earlier attempts reported
 
-    def can_resume(self) -> bool:
-        """Whether the rows of an earlier attempt have positions, after one of which the program may go on."""
-        earlier = self._run.context.continued(read_run(self._run.folder))
-        if not earlier or POSITION not in earlier[-1].metrics:
+    def resume(self, before: Iterable[Reported]) -> bool:
+        """Wait where the program goes on, if earlier attempts that it may go on from reported a position."""
+        if not self._goal or self._run.context.continued(read_run(self._run.folder)) is None:
             return False
-        self._earlier, self._manager.resume_epoch = earlier, len(earlier)
-        return True
-
-    @property
-    def should_stop(self) -> bool:
-        """Whether the run should stop after its last row."""
-        return self._manager.should_stop
+        reports: list[Reported] = []
+        for each in before:
+            reports.append(each)
+            position = self._place(each)
+            if position is not None:
+                while self._before and self._before[-1][0] >= position:  # an attempt that was resumed too
+                    self._before.pop()
+                self._before.append((position, reports))
+                reports = []
+        return bool(self._before)
 
     def add(self, given: Reported) -> None:
         """Add metrics, and end the row before them if they belong to the next one."""
-        if self._earlier:
+        if self._before:
             self._held.append(given)
-            if self._is_positioned(given):
-                self._resume(given.position or 0)
+            position = self._place(given)
+            if position is not None:
+                self._go_on(position)
             return
         values = columns(given.values, self._run.folder.params)
         if self._row and self._ends(values, given):
             self._commit()
-        if self.should_stop:
+        if self._manager.should_stop:
             return
         if not self._row:
             self._manager.begin_epoch()
         again = values.keys() & self._row.keys() - self._dense
         self._dense |= again
         for part in ({name: self._row[name] for name in again}, values):
-            steps = {name: value for name, value in part.items() if name in self._dense}
-            self._manager.log({f"step_{name}" if name in _FILLED else name: steps[name] for name in steps})
+            log_steps(self._manager, {name: value for name, value in part.items() if name in self._dense})
         self._row |= values
         self._positions |= given.positions
-        if self._goal in values or self._goal not in self._row:
-            self._position = given.position if given.position is not None else self._position
+        if given.position is not None and (self._goal in values or self._goal not in self._row):
+            self._row[POSITION] = given.position
         self._end = max(self._end, perf_counter() - max(0.0, time() - given.time))
 
-    def _is_positioned(self, given: Reported) -> bool:
-        """Whether a report has a position, and the goal's metric if there is a goal."""
-        return given.position is not None and (not self._goal or self._goal in map(column_name, given.values))
+    def _place(self, given: Reported) -> float | None:
+        """Return the position of a report of the goal's metric, None for others."""
+        has_goal = any(column_name(name) == self._goal for name in given.values)
+        return given.position if has_goal else None
 
     def _ends(self, values: Mapping[str, float], given: Reported) -> bool:
         """Whether the open row ends before these values."""
@@ -264,8 +291,8 @@ class Rows:
 
     def end(self) -> None:
         """Commit the last row, unless it lacks the goal's metric, as losses after the last evaluation do."""
-        if self._earlier:
-            self._resume(math.inf)
+        if self._before:
+            self._go_on(math.inf)
         if self._goal and self._goal not in self._row and self._run.records:
             self._run.epoch, self._run.number, self._row = None, len(self._run.records), {}
         if self._row:
@@ -281,29 +308,27 @@ class Rows:
     def _commit(self) -> None:
         """Commit the open row."""
         epoch = self._manager._open_epoch("a row")  # noqa: SLF001 - as adapters of trainers do
-        position = {} if self._position is None else {POSITION: self._position}
-        epoch.add_evaluation({**self._row, **position}, 0.0)
+        epoch.add_evaluation(self._row, 0.0)
         epoch.start = self._start
         epoch.stop_clock(self._end)
-        self._row, self._positions, self._position, self._start = {}, {}, None, self._end
+        self._row, self._positions, self._start = {}, {}, self._end
         self._manager.end_epoch()
 
-    def _resume(self, start: float) -> None:
-        """Keep the earlier rows before a position, and add what was reported after them."""
-        earlier, self._earlier = self._earlier, ()
-        positions = [record.metrics.get(POSITION, math.inf) for record in earlier]
-        kept = self._manager.resume_epoch = bisect_left(positions, start)
+    def _go_on(self, start: float) -> None:
+        """Keep the earlier rows before a position, and add what was reported before and after it."""
+        assert self._goal
+        earlier = self._run.context.continued(read_run(self._run.folder)) or ()
+        before, self._before = [pair for pair in self._before if pair[0] < start], []
+        kept = 0
+        for record, (position, reports) in zip(earlier, before, strict=False):
+            row = {POSITION: position, self._goal: columns(reports[-1].values, {}).get(self._goal)}
+            if not row.items() <= record.metrics.items():
+                break
+            kept += 1
+        self._manager.resume_epoch = kept
         self._manager._resume_from()  # now, as a program that had ended begins no row
-        lost: dict[float, list[Reported]] = {}  # position -> what was reported up to it since the one before
-        since: list[Reported] = []
-        for each in self.before:
-            since.append(each)
-            if self._is_positioned(each) and each.position is not None:
-                lost.setdefault(each.position, []).extend(since)
-                since = []
-        for position in sorted(lost):
-            if (positions[kept - 1] if kept else -math.inf) < position < start:
-                for each in lost[position]:
-                    self.add(each)
+        for _, reports in before[kept:]:
+            for each in reports:
+                self.add(each)
         for each in self._held:
             self.add(each)

@@ -12,7 +12,7 @@ from runmanager.core.checkpoint import TrainerState
 from runmanager.devices import ranks, torch_devices
 from runmanager.errors import LifecycleError, warn
 from runmanager.front.manager import RunManager
-from runmanager.front.reported import columns
+from runmanager.front.reported import columns, log_steps
 
 if TYPE_CHECKING:
     from runmanager.core.epoch import OpenEpoch
@@ -98,10 +98,7 @@ class TrainedRun:
 
     def log(self, values: Mapping[str, Any]) -> None:
         """Log the values of a step, as curves."""
-        named = columns(values, self.opened.folder.params)
-        self.manager.log(
-            {f"step_{name}" if name in ("loss", "accuracy") else name: value for name, value in named.items()}
-        )
+        log_steps(self.manager, columns(values, self.opened.folder.params))
 
     def begin_evaluation(self) -> None:
         """Stop the clock of the epoch."""

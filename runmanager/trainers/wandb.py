@@ -51,11 +51,10 @@ def export_wandb(
     written: list[Path] = []
     for name, runs in experiments:
         for run in [run for run in runs if run.attempts]:
-            config = {
-                # JSON keeps these numbers as they are
-                key: value if isinstance(value, (int, float)) and abs(value) <= LARGEST else str(value)
-                for key, value in run.folder.params.items()
-            }
+            config = {}
+            for key, value in run.folder.params.items():
+                is_exact = value is None or (isinstance(value, (int, float)) and abs(value) <= LARGEST)
+                config[key] = value if is_exact else str(value)  # JSON keeps it, or its text
             opened = wandb.init(
                 project=project or name,
                 group=name,

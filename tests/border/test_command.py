@@ -1,6 +1,7 @@
 """Programs that know nothing of runmanager, executed as grids: `Command`, and `runmanager run`."""
 
 import ast
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -70,10 +71,13 @@ def test_hyperparameters_are_flags_and_what_is_done_is_not_executed_again(own_fo
     assert words[1][0][3:4] == ["--no-bias"]
 
 
-def test_a_changed_module_of_the_program_makes_its_runs_due_again_and_is_named(own_folder, capsys):
+@pytest.mark.parametrize("start", ["train.py", "-m train other.py"])
+def test_a_changed_module_of_the_program_makes_its_runs_due_again_and_is_named(own_folder, capsys, start):
+    Path("other.py").touch()
+    Path("train.py").write_text(HEAD + "import helper\nsay(val_acc=helper.X)")
     for text in ("X = 1\n", "X = 1 + 1\n"):
-        (own_folder / "helper.py").write_text(text)
-        outcome = execute("import helper\nsay(val_acc=helper.X)", {"lr": [1]}, display=None)
+        Path("helper.py").write_text(text)
+        outcome = run_grid({"lr": [1]}, Command(f"{PYTHON} {start}"), experiment="e", executor="inline")
 
     assert outcome.runs[["attempts", "val_acc"]].to_numpy().tolist() == [[2, 2]]
     assert "helper.py" in capsys.readouterr().out
@@ -106,7 +110,9 @@ import {0}
 with {0}.init(project="p", config={{"lr": 1}}) as run:
     {0}.watch(None)
     for epoch in range(2):
-        run.log({{"val/acc": epoch, "epoch": epoch, "image": {0}.Image(None), "name": "x"}})
+        run.log({{"val/acc": epoch, "image": {0}.Image(None), "name": "x"}}, step=epoch)
+        run.log({{"loss": 2}}, step=epoch)
+    {0}.config.setdefaults({{"lr": 2}})
     {0}.summary["best"] = {0}.config.lr
     {0}.finish()
 """
@@ -120,11 +126,22 @@ def test_calls_of_a_library_are_metrics_and_nothing_else_is_needed(own_folder, l
     assert load_results("runs/exp")["summary_best"].tolist()[1:] == [1]
 
 
-def test_a_file_of_metrics_is_read(own_folder):
-    text = "import time\nwith open(given('--out') + '/log.csv', 'w') as f:\n"
-    text += "    f.write('epoch, val_acc, note\\n')\n"
-    text += "    f.flush()\n    time.sleep(0.3)\n    f.write('1,0.5,\"a, b\"\\n2,0.25,b\\n')"
-
+@pytest.mark.parametrize(
+    "parts",
+    [
+        ["epoch, val_acc, note\n", '1,0.5,"a, b"\n2,0.25,b'],
+        ["epoch,val_acc\n1,0.5\n", "!loss,epoch,val_acc\n,1,0.5\n3,2,0.25\n"],  # again, with another column
+        ["val_acc,epoch\n0.5,1\n0.25,2\n", "!val_acc,epoch\n0.5,1\n"],
+    ],
+)
+def test_a_file_of_metrics_is_read_also_if_it_is_written_again(own_folder, parts):
+    text = f"""
+import time
+for part in {parts!r}:
+    with open(given("--out") + "/log.csv", "w" if part[0] == "!" else "a") as file:
+        file.write(part.lstrip("!"))
+    time.sleep(0.3)
+"""
     execute(text, {"lr": [1]}, {"metrics_file": "{folder}/log.csv"}, words="--out {folder}")
 
     assert rows("epoch", "val_acc") == [[1, 0.5], [2, 0.25]]
@@ -165,6 +182,49 @@ def test_a_killed_program_goes_on_at_its_checkpoint_with_the_rows_before_it(own_
     assert load_runs("runs/exp")["attempts"].tolist() == [2]
 
 
+STOPS = (
+    HEAD
+    + """
+import signal, time
+open("starts", "a").write("x")
+attempt = len(open("starts").read())
+last = json.load(open(given("--ckpt"))) if "--ckpt" in sys.argv else 0
+for epoch in range(last + 1, 6):
+    say(loss=10 * attempt + epoch)
+    say(loss=10 * attempt + epoch)
+    if [attempt, epoch] in {stops}:
+        os.kill(os.getppid(), signal.SIGINT)
+        time.sleep(30)
+    say(epoch=epoch, val_acc=epoch + attempt / 10)
+    if [attempt, epoch] in {saves}:
+        json.dump(epoch, open(given("--out") + "/last.json", "w"))
+"""
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("saves", "stops", "attempts"),
+    [
+        ([[1, 1]], [[1, 2]], [1, 2, 2, 2, 2]),
+        ([[1, 1], [2, 3]], [[1, 4], [2, 4]], [1, 2, 2, 3, 3]),
+        ([[1, 2], [2, 3]], [[1, 4], [2, 4]], [1, 1, 2, 3, 3]),
+    ],
+)
+def test_after_ctrl_c_each_row_is_of_the_attempt_that_the_program_went_on_from(
+    own_folder, saves, stops, attempts
+):
+    (own_folder / "train.py").write_text(STOPS.replace("{saves}", str(saves)).replace("{stops}", str(stops)))
+    words = ["--goal", "max:val_acc", "--lr", "1", "--executor", "inline", "--resume=--ckpt {folder}/last.json"]
+    line = [PYTHON, "-m", "runmanager", "run", *words, "--", PYTHON, "train.py", "--out", "{folder}"]
+
+    codes = [subprocess.run(line, check=False, capture_output=True).returncode for _ in range(len(stops) + 1)]
+
+    assert codes == [130] * len(stops) + [0]
+    expected = [[n, n + attempt / 10] for n, attempt in enumerate(attempts, 1)]
+    assert load_results("runs/train")[["position", "val_acc"]].to_numpy().tolist() == expected
+
+
 @pytest.mark.slow  # it ignores SIGTERM for seconds
 def test_a_diverged_program_is_stopped_with_all_that_it_has_started(own_folder):
     text = "import subprocess, time\nchild = subprocess.Popen(['sleep', '100'])\n"
@@ -200,6 +260,12 @@ def test_the_command_line_has_axes_and_options_before_the_program(own_folder):
     planned = command("run", *words, "--plan", "--", PYTHON, "train.py")
     done = command("run", *words, "--", PYTHON, "train.py")
 
+    assert (
+        "2 runs"
+        in command(
+            "run", "--lr", "1", "--events", "--s", "0", "1", "--plan", *words[-2:], "--", PYTHON, "train.py"
+        ).out
+    )
     assert (refused.code, planned.code, done.code) == (2, 0, 0)
     for text in ("--lr has no value", "--x: a range stands alone", "--y: a range stands alone", "no program"):
         assert text in refused.err

@@ -8,7 +8,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 SETTINGS: Mapping[str, Any] = json.loads(os.environ["RUNMANAGER_CAUGHT"])
@@ -54,7 +54,7 @@ def _write(values: Mapping[str, Any], step: Any = None) -> None:
     numbers = {
         name: value for name, value in values.items() if not isinstance(value, str | bytes | list | tuple)
     }
-    line = json.dumps({"_step": step, **numbers, "_timestamp": time.time()}, default=_number, skipkeys=True)
+    line = json.dumps({"step": step, **numbers, "_timestamp": time.time()}, default=_number, skipkeys=True)
     with open(SETTINGS["file"], "ab", buffering=0) as file:  # noqa: PTH123 - light
         file.write(line.encode() + b"\n")
 
@@ -68,7 +68,7 @@ def _number(value: Any) -> float | None:
 
 
 class _Ignored:
-    """A part without meaning here: it can be called, entered and iterated, and has every attribute."""
+    """A part without meaning here: it can be called and entered, and has every attribute."""
 
     def __init__(self, *_: Any, **__: Any) -> None: ...
 
@@ -82,9 +82,6 @@ class _Ignored:
         return self
 
     def __exit__(self, *_: object) -> None: ...
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(())
 
 
 def _ignored(name: str) -> _Ignored:
@@ -107,7 +104,9 @@ class _Config(dict[str, Any]):
         """Add the items of a mapping or a namespace."""
         super().update(values if isinstance(values, Mapping) else getattr(values, "__dict__", ()))
 
-    setdefaults = update
+    def setdefaults(self, values: Mapping[str, Any]) -> None:
+        """Add the items that are missing."""
+        self.update({**values, **self})
 
 
 class _Summary(_Config):
@@ -128,7 +127,7 @@ class _Run(_Ignored):
     """The run of the program."""
 
     def __init__(self) -> None:
-        self.config, self.summary, self.step = _Config(), _Summary(), 0
+        self.config, self.summary = _Config(), _Summary()
         self.id = self.name = SETTINGS["id"]
         self.dir = os.path.dirname(SETTINGS["file"])  # noqa: PTH120 - light
 
@@ -139,5 +138,4 @@ class _Run(_Ignored):
 
     def log(self, data: Mapping[str, Any], step: Any = None, **_: Any) -> None:
         """Write the numbers of a call."""
-        self.step += 1
         _write(data, step)
