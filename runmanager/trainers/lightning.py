@@ -268,11 +268,11 @@ class RunManagerCallback(Checkpoint):  # type: ignore[misc]  # mypy does not fol
             "epoch": number, "random": random, "metrics": self._reported, "should_stop": trainer.should_stop,
         }  # fmt: skip
         folder = self.run.folder
-        path = folder / f"epoch-{number}.ckpt"
-        trainer.save_checkpoint(path, weights_only=False)
-        # on disk before the epoch is committed; until then, the previous checkpoint is the valid one
+        trainer.save_checkpoint(folder / f"epoch-{number}.ckpt", weights_only=False)
+        # on disk before the epoch is committed, unless a plugin writes it later, in a thread
         if ranks.is_main():
-            for part in (path, *path.rglob("*"), folder, folder.parent):
+            folder.mkdir(exist_ok=True)
+            for part in (*folder.rglob("*"), folder, folder.parent):
                 files.sync(part)
         trainer.strategy.remove_checkpoint(folder / f"epoch-{number - 2}.ckpt")
         self._state = {}

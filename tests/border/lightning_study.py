@@ -5,6 +5,7 @@ import csv
 import lightning as L  # noqa: N812 - as everybody does
 import torch
 from lightning.pytorch.loggers import CSVLogger
+from lightning.pytorch.plugins.io import AsyncCheckpointIO
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -60,10 +61,10 @@ def csv_logger(manager):
     return CSVLogger(manager.folder, name="csv", version=f"{len([*manager.folder.glob('attempt-*')]):02}")
 
 
-def train(run, manager, *, stop=None, plateau=False, validation=None, **options):
+def train(run, manager, *, stop=None, plateau=False, validation=None, is_async=False, **options):
     torch.manual_seed(run.seed)
     module = Classifier(run.lr, plateau=plateau, stop=stop)
-    arguments = {"max_epochs": NUM_EPOCHS, **options}
+    arguments = {"max_epochs": NUM_EPOCHS, "plugins": [AsyncCheckpointIO()] if is_async else None, **options}
     with manager.run(run):
         trainer = L.Trainer(**trainer_options(manager, logger=csv_logger(manager), **arguments))
         path = checkpoint_path(manager)

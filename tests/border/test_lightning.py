@@ -95,8 +95,9 @@ def test_curves_within_an_epoch_are_kept(tmp_path, study):
         ),
         pytest.param({"plateau": True}, marks=pytest.mark.nightly),
         {"accumulate_grad_batches": 2, "val_check_interval": 0.4},
+        {"is_async": True},
     ],
-    ids=["plain", "max_steps", "plateau", "accumulate"],
+    ids=["plain", "max_steps", "plateau", "accumulate", "async"],
 )
 def test_an_interrupted_run_continues_as_if_nothing_had_happened(tmp_path, study, options):
     execute(tmp_path, partial(study.train, **options), experiment="whole")
