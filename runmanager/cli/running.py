@@ -62,7 +62,7 @@ def run_command(ctx: typer.Context) -> None:
     of_command = {name: options.pop(name) for name in _OF_COMMAND if name in options}
     if "check" in options:
         of_command["check"], options["check"] = options["check"] or None, True
-    train = Command(program, flags=flags, **of_command)
+    train = Command(program, flags=dict(sorted(flags.items())), **of_command)
     if "decide" in options:
         options.setdefault("repeats", ["seed"])
     if "search" in options:
@@ -108,7 +108,6 @@ def _parser() -> argparse.ArgumentParser:
     about = "repeat until it is decided which value is best"
     add("--decide", type=Decide, nargs="?", const=Decide(), metavar="AXIS", help=about)
     add("--search", type=int, metavar="N", help="let Optuna suggest N runs")
-    add("--report", action="store_const", const=True, help="write the page report.html")
     add_options(parser, {"experiment": "the program's"})
     about = "try one run first, with these words in addition"
     parser.add_argument("--check", nargs="?", const="", metavar="WORDS", help=about)

@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from runmanager.front.reported import LinesFile, Rows
 
 STYLES = ("flags", "hydra")
-CAUGHT = ("wandb", "trackio", "wandb+send", "trackio+send")
+CAUGHT = ("wandb", "trackio", "wandb+send")
 
 _NOT_COMPARED = ("check", "resume")
-_TICK_S = 0.05  # between two looks at files
+_TICK_S, _LONG_TICK_S = 0.05, 0.25  # between two looks at files, of which there may be many
 _GRACE_S = 3.0  # from SIGTERM to SIGKILL
 _LAST = 1 << 14  # bytes of the output in which the cause of an error is sought
 # The shell leaves a process behind that kills the program's group when the pipe to it closes, at the latest
@@ -68,7 +68,9 @@ def with_program(fingerprint: "Fingerprint", command: "Command") -> "Fingerprint
         **fingerprint,
         "code": {name: short_hash(source) for name, source in texts.items()},
         "values": {name: repr(value) for name, value in vars(command).items() if name not in _NOT_COMPARED},
-        "source": {"text": "\n\n".join(f"# %% {name}\n{source}" for name, source in texts.items())},
+        "source": {
+            "text": "\n\n".join(f"# %% {name}, which gets a run\n{source}" for name, source in texts.items())
+        },
         "named": {**fingerprint["named"], **named},
     }
 
@@ -87,7 +89,7 @@ class Command:
     table ends where the epoch differs, else where the step differs, else where a metric comes again, but with a
     goal not before its metric has come. Values that come more often are steps, for `load_steps`. The column
     `position` has the program's own epoch, else its step. The epoch duration is the time between the last
-    metrics of two rows, within a twentieth of a second; no device is synchronized.
+    metrics of two rows, within a quarter of a second; no device is synchronized.
 
     Args:
         command: The words of the command, or a text that is split as by a shell. No shell executes it: write
@@ -149,7 +151,7 @@ class Command:
 
     def __call__(self, run: Any, manager: "RunManager") -> None:
         """Execute the program for a run, and track its metrics."""
-        from runmanager.front.reported import EventFiles, LinesFile, Rows  # imports torch
+        from runmanager.front.reported import EventFiles, LinesFile, MetricsFile, Rows  # imports torch
 
         with manager.run(run):
             opened = manager._open_run("a command")
@@ -160,8 +162,14 @@ class Command:
             lines = LinesFile(printed)
             source: Any = lines
             if other := self.catch or self.events or self.metrics_file:
-                (file,) = fill([str(calls) if self.catch else other])
-                source = EventFiles(Path(file)) if self.events else LinesFile(Path(file))
+                (file,) = map(Path, fill([other]))
+                source = (
+                    EventFiles(file)
+                    if self.events
+                    else MetricsFile(file)
+                    if self.metrics_file
+                    else LinesFile(calls)
+                )
             again = fill(self.resume or "")
             paths = [word[word.index(str(folder)) :].rstrip("'\"") for word in again if str(folder) in word]
             if not (again and all(map(os.path.exists, paths)) and rows.resume(source.read())):
@@ -176,11 +184,11 @@ class Command:
             environment = {**os.environ, "PYTHONUNBUFFERED": "1", "HYDRA_FULL_ERROR": "1"}
             environment |= _visible(opened.device) if "device" in run._fields else {}
             environment |= _catching(self.catch, calls, opened.folder.id) if self.catch else {}
-            code = None
+            code, tick = None, _LONG_TICK_S if self.events or self.metrics_file else _TICK_S
             with _executing(words, environment, printed) as process:
                 while code is None and not manager.should_stop:
                     with suppress(subprocess.TimeoutExpired):
-                        code = process.wait(_TICK_S)
+                        code = process.wait(tick)
                     _read(source, lines, rows)
             if manager.should_stop or code is None:
                 return
@@ -206,7 +214,7 @@ class Command:
 
     def _flags(self, run: Any) -> list[str]:
         """Return the words for the hyperparameters that do not stand in the command as `{lr}`."""
-        text = " ".join([*words_of(self), self.resume or "", self.check or ""])
+        text = " ".join(words_of(self))
         words: list[str] = []
         for name, value in run._asdict().items():
             if f"{{{name}}}" in text or name == "device" or value is None:

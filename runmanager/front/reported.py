@@ -4,7 +4,7 @@ import csv
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from time import perf_counter, time
@@ -101,67 +101,81 @@ def _numbers(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str
 
 
 class LinesFile:
-    """A file of JSON lines, or a .csv file with a header, to which a program adds lines.
-
-    There may be text around the JSON of a line. A program may write the file again, with the same rows and
-    further columns, as Lightning does.
-    """
+    """A file to which a program adds lines of JSON, which may have text around it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._show: Callable[[bytes], None] | None = None
         self._offset, self._rest = 0, b""
-        self._header: list[str] = []
-        self._num_given = self._num_known = 0  # rows of the file, and those of it before it was written again
 
     def begin(self, show: Callable[[bytes], None] | None = None) -> None:
         """Begin with what a program adds from now on; `show` is called with it."""
         self._offset = self._path.stat().st_size if self._path.exists() else 0
-        self._rest, self._show, self._num_given = b"", show, 0
+        self._rest, self._show = b"", show
 
     def read(self, *, is_over: bool = False) -> Iterator[Reported]:
         """Yield what was added since the last call, at the end also from a last line without a newline."""
         with suppress(OSError), files.opened(self._path) as (file, state):
-            is_cut = state.st_size < self._offset
-            if is_cut or (self._header and _cells(file.readline(_CHUNK)) != self._header):
-                self._offset, self._rest, self._header = 0, b"", []
-                self._num_given, self._num_known = 0, self._num_given
             file.seek(self._offset)
             while self._offset < state.st_size and (content := file.read(_CHUNK)):
                 self._offset += len(content)
                 if self._show:
                     self._show(content)
                 *lines, self._rest = (self._rest + content).split(b"\n")
-                yield from self._reported(lines, state.st_mtime)
+                yield from _of_lines(lines, state.st_mtime)
                 if len(self._rest) > _CHUNK:  # no line of ours: what follows of it is no JSON
                     self._rest = b"-"
             if is_over:
-                yield from self._reported([self._rest], state.st_mtime)
+                yield from _of_lines([self._rest], state.st_mtime)
 
-    def _reported(self, lines: Iterable[bytes], at: float) -> Iterator[Reported]:
-        """Yield what lines report that were not read before the file was written again."""
-        for line in lines:
-            if given := self._parsed(line, at):
-                self._num_given += 1
-                if self._num_given > self._num_known:
-                    yield given
 
-    def _parsed(self, line: bytes, at: float) -> Reported | None:
-        if self._path.suffix == ".csv":
-            header, cells = self._header, _cells(line)
-            self._header = header or cells
-            return reported(
-                {name: _number(cell) for name, cell in zip(header, cells, strict=False) if name}, at
-            )
-        text = line.decode("utf-8", "replace")
+def _of_lines(lines: Iterable[bytes], at: float) -> Iterator[Reported]:
+    """Yield what lines of JSON report, at most once for a line."""
+    for line in lines:
+        text = line.decode("utf-8-sig", "replace")
         for opening in re.finditer("{", text):
             with suppress(ValueError, RecursionError):
-                return reported(_DECODER.raw_decode(text, opening.start())[0], at)
-        return None
+                content = reported(_DECODER.raw_decode(text, opening.start())[0], at)
+                if content:
+                    yield content
+                break
 
 
-def _cells(line: bytes) -> list[str]:
-    return [cell.strip() for cell in next(csv.reader([line.decode("utf-8-sig", "replace")]), [])]
+class MetricsFile:
+    """A .csv file with a header, or lines of JSON, to which a program adds rows.
+
+    It may also write the file again: with the rows so far, and further columns, or with new rows.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._rows: Sequence[Reported] = ()
+
+    def begin(self) -> None:
+        """Begin with what a program adds from now on."""
+        self._rows = self._content(is_over=True)
+
+    def read(self, *, is_over: bool = False) -> Sequence[Reported]:
+        """Return the rows behind those that were there."""
+        rows = self._content(is_over=is_over)
+        is_same = [row.positions for row in rows[:1]] == [row.positions for row in self._rows[:1]]
+        added = rows[len(self._rows) if is_same else 0 :]
+        if added:
+            self._rows = rows
+        return added
+
+    def _content(self, *, is_over: bool) -> Sequence[Reported]:
+        """Return all rows, but for a last line without a newline of which more may come."""
+        with suppress(OSError), files.opened(self._path) as (file, state):
+            content = file.read()
+            lines = content.splitlines()[: None if is_over or content.endswith(b"\n") else -1]
+            if self._path.suffix != ".csv":
+                return [*_of_lines(lines, state.st_mtime)]
+            texts = [line.decode("utf-8-sig", "replace") for line in lines]
+            rows = csv.DictReader(texts, restval="", skipinitialspace=True)
+            numbers = [{name: _number(cell) for name, cell in row.items() if name} for row in rows]
+            return [*filter(None, (reported(row, state.st_mtime) for row in numbers))]
+        return ()
 
 
 def _number(cell: str) -> float | None:
@@ -181,7 +195,6 @@ class EventFiles:
         self._folder = folder.absolute()
         self._runs: dict[Path, EventRun] = {}
         self._offsets: dict[Path, int] = {}
-        self._next = 0.0  # time of the next look
 
     def _files(self) -> list[Path]:
         """Return the files, without those that we write."""
@@ -193,15 +206,12 @@ class EventFiles:
         """Begin with what a program adds from now on."""
         self._offsets = {path: path.stat().st_size for path in self._files()}
 
-    def read(self, *, is_over: bool = False) -> list[Reported]:
-        """Return what was added since the last call, by time; to look takes a twentieth of the time at most."""
+    def read(self, **_: bool) -> Sequence[Reported]:
+        """Return what was added since the last call, by time."""
         from runmanager.tensorboard import event_file
         from runmanager.tensorboard.import_events import EventRun  # imports pandas
 
         given: list[Reported] = []
-        before = perf_counter()
-        if before < self._next and not is_over:
-            return given
         for path in self._files():
             prefix = "".join(f"{part}/" for part in path.parent.parts[len(self._folder.parts) :])
             with suppress(OSError, ValueError), event_file.mapped(path) as content:
@@ -211,7 +221,6 @@ class EventFiles:
                     run = self._runs.setdefault(path, EventRun())
                     if values := {f"{prefix}{tag}": value for tag, value in run.scalars(event)}:
                         given.append(Reported(values, {"step": event.step}, event.wall_time))
-        self._next = perf_counter() + 20 * (perf_counter() - before)
         return sorted(given, key=lambda each: each.time)
 
 
@@ -232,7 +241,7 @@ class Rows:
         self._positions: dict[str, float] = {}  # the last ones of the row
         self._dense: set[str] = set()  # columns that came more often than once in a row
         self._start = self._end = perf_counter()  # of the row
-        self._before: list[tuple[float, list[Reported]]] = []  # position of each earlier row -> its reports
+        self._before: list[tuple[dict[str, float], list[Reported]]] = []  # earlier rows, and their reports
         self._held: list[Reported] = []  # until it is clear where the program goes on
 
     def resume(self, before: Iterable[Reported]) -> bool:
@@ -241,25 +250,33 @@ class Rows:
             return False
         reports: list[Reported] = []
         for each in before:
-            reports.append(each)
-            position = self._place(each)
-            if position is not None:
-                while self._before and self._before[-1][0] >= position:  # an attempt that was resumed too
-                    self._before.pop()
-                self._before.append((position, reports))
+            values = columns(each.values, self._run.folder.params)
+            if self._ends(values, each):
+                self._keep(reports)
                 reports = []
+            self._take(values, each)
+            reports.append(each)
+        self._keep(reports)
         return bool(self._before)
+
+    def _keep(self, reports: list[Reported]) -> None:
+        """Keep the open row as an earlier one, in place of those of an attempt that was resumed before it."""
+        if {POSITION, self._goal} <= self._row.keys():
+            while self._before and self._before[-1][0][POSITION] >= self._row[POSITION]:
+                self._before.pop()
+            self._before.append((self._row, reports))
+        self._row, self._positions = {}, {}
 
     def add(self, given: Reported) -> None:
         """Add metrics, and end the row before them if they belong to the next one."""
+        self._run.report_step()
+        values = columns(given.values, self._run.folder.params)
         if self._before:
             self._held.append(given)
-            position = self._place(given)
-            if position is not None:
-                self._go_on(position)
+            if self._goal in values and given.position is not None:
+                self._go_on(given.position)
             return
-        values = columns(given.values, self._run.folder.params)
-        if self._row and self._ends(values, given):
+        if self._ends(values, given):
             self._commit()
         if self._manager.should_stop:
             return
@@ -269,16 +286,15 @@ class Rows:
         self._dense |= again
         for part in ({name: self._row[name] for name in again}, values):
             log_steps(self._manager, {name: value for name, value in part.items() if name in self._dense})
+        self._take(values, given)
+        self._end = max(self._end, perf_counter() - max(0.0, time() - given.time))
+
+    def _take(self, values: Mapping[str, float], given: Reported) -> None:
+        """Take values into the open row."""
         self._row |= values
         self._positions |= given.positions
         if given.position is not None and (self._goal in values or self._goal not in self._row):
             self._row[POSITION] = given.position
-        self._end = max(self._end, perf_counter() - max(0.0, time() - given.time))
-
-    def _place(self, given: Reported) -> float | None:
-        """Return the position of a report of the goal's metric, None for others."""
-        has_goal = any(column_name(name) == self._goal for name in given.values)
-        return given.position if has_goal else None
 
     def _ends(self, values: Mapping[str, float], given: Reported) -> bool:
         """Whether the open row ends before these values."""
@@ -309,20 +325,19 @@ class Rows:
         """Commit the open row."""
         epoch = self._manager._open_epoch("a row")  # noqa: SLF001 - as adapters of trainers do
         epoch.add_evaluation(self._row, 0.0)
-        epoch.start = self._start
-        epoch.stop_clock(self._end)
+        # the program went on while listeners took their time, which is left out of the time of the run
+        epoch.start = self._start + self._run.outside
+        epoch.stop_clock(self._end + self._run.outside)
         self._row, self._positions, self._start = {}, {}, self._end
         self._manager.end_epoch()
 
     def _go_on(self, start: float) -> None:
         """Keep the earlier rows before a position, and add what was reported before and after it."""
-        assert self._goal
         earlier = self._run.context.continued(read_run(self._run.folder)) or ()
-        before, self._before = [pair for pair in self._before if pair[0] < start], []
+        before, self._before = [pair for pair in self._before if pair[0][POSITION] < start], []
         kept = 0
-        for record, (position, reports) in zip(earlier, before, strict=False):
-            row = {POSITION: position, self._goal: columns(reports[-1].values, {}).get(self._goal)}
-            if not row.items() <= record.metrics.items():
+        for record, (row, _) in zip(earlier, before, strict=False):
+            if any(record.metrics.get(name) != row[name] for name in (POSITION, self._goal or "")):
                 break
             kept += 1
         self._manager.resume_epoch = kept

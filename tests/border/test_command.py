@@ -131,14 +131,14 @@ def test_calls_of_a_library_are_metrics_and_nothing_else_is_needed(own_folder, l
     [
         ["epoch, val_acc, note\n", '1,0.5,"a, b"\n2,0.25,b'],
         ["epoch,val_acc\n1,0.5\n", "!loss,epoch,val_acc\n,1,0.5\n3,2,0.25\n"],  # again, with another column
-        ["val_acc,epoch\n0.5,1\n0.25,2\n", "!val_acc,epoch\n0.5,1\n"],
+        ["val_acc,epoch\n0.5,1\n", "!val_acc,epoch\n", "0.5,1\n0.25,2\n", "!", "val_acc,epoch\n0.5,1\n"],
     ],
 )
 def test_a_file_of_metrics_is_read_also_if_it_is_written_again(own_folder, parts):
     text = f"""
 import time
 for part in {parts!r}:
-    with open(given("--out") + "/log.csv", "w" if part[0] == "!" else "a") as file:
+    with open(given("--out") + "/log.csv", "w" if part[:1] == "!" else "a") as file:
         file.write(part.lstrip("!"))
     time.sleep(0.3)
 """
@@ -196,8 +196,9 @@ for epoch in range(last + 1, 6):
         os.kill(os.getppid(), signal.SIGINT)
         time.sleep(30)
     say(epoch=epoch, val_acc=epoch + attempt / 10)
+    say(epoch=epoch, val_loss=100 * epoch)
     if [attempt, epoch] in {saves}:
-        json.dump(epoch, open(given("--out") + "/last.json", "w"))
+        json.dump(epoch, open(f"{given('--out')}/{given('--lr')}.json", "w"))
 """
 )
 
@@ -215,14 +216,16 @@ def test_after_ctrl_c_each_row_is_of_the_attempt_that_the_program_went_on_from(
     own_folder, saves, stops, attempts
 ):
     (own_folder / "train.py").write_text(STOPS.replace("{saves}", str(saves)).replace("{stops}", str(stops)))
-    words = ["--goal", "max:val_acc", "--lr", "1", "--executor", "inline", "--resume=--ckpt {folder}/last.json"]
+    words = ["--goal", "max:val_acc", "--lr", "1", "--executor", "inline", "--resume=--ckpt {folder}/{lr}.json"]
     line = [PYTHON, "-m", "runmanager", "run", *words, "--", PYTHON, "train.py", "--out", "{folder}"]
 
     codes = [subprocess.run(line, check=False, capture_output=True).returncode for _ in range(len(stops) + 1)]
 
     assert codes == [130] * len(stops) + [0]
-    expected = [[n, n + attempt / 10] for n, attempt in enumerate(attempts, 1)]
-    assert load_results("runs/train")[["position", "val_acc"]].to_numpy().tolist() == expected
+    expected = [[n, n + attempt / 10, 100 * n] for n, attempt in enumerate(attempts, 1)]
+    table = load_results("runs/train")
+    assert table[["position", "val_acc", "val_loss"]].to_numpy().tolist() == expected
+    assert table["run duration"].is_monotonic_increasing
 
 
 @pytest.mark.slow  # it ignores SIGTERM for seconds
@@ -254,19 +257,16 @@ def test_wrong_arguments_are_refused_together(own_folder):
 
 def test_the_command_line_has_axes_and_options_before_the_program(own_folder):
     (own_folder / "train.py").write_text(HEAD + "say(val_acc=float(given('--lr')) + int(given('-s')))")
-    words = ["--lr", "0.5", "0.25", "-s", "0..1", "--goal", "max:val_acc", "--executor", "inline"]
+    axes, options = (["--lr", "0.5", "0.25"], ["-s", "0..1"]), ["--goal", "max:val_acc", "--executor", "inline"]
+    program = ["--", PYTHON, "train.py"]
     refused = command("run", "--lr", "--x", "0.1..0.5", "--y", "0..2", "7", "--y=8")
 
-    planned = command("run", *words, "--plan", "--", PYTHON, "train.py")
-    done = command("run", *words, "--", PYTHON, "train.py")
+    planned = command("run", *axes[0], "--events", *axes[1], "--plan", *program)
+    done = command("run", *axes[0], *axes[1], *options, *program)
+    again = command("run", *axes[1], *axes[0], *options, "--plan", *program)
 
-    assert (
-        "2 runs"
-        in command(
-            "run", "--lr", "1", "--events", "--s", "0", "1", "--plan", *words[-2:], "--", PYTHON, "train.py"
-        ).out
-    )
     assert (refused.code, planned.code, done.code) == (2, 0, 0)
+    assert "completed 4" in again.out
     for text in ("--lr has no value", "--x: a range stands alone", "--y: a range stands alone", "no program"):
         assert text in refused.err
     assert "execute 4" in planned.out

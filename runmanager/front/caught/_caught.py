@@ -3,7 +3,6 @@
 The program imports this file with its own Python, in which runmanager may not be installed.
 """
 
-import inspect
 import json
 import os
 import sys
@@ -38,14 +37,10 @@ def stand_for(name: str, load: Callable[[], Any]) -> None:
 def _write_calls(run_type: Any) -> None:
     """Let the runs of a library write what they send."""
     send = run_type.log
-    signature = inspect.signature(send)
 
-    def log(*arguments: Any, **options: Any) -> None:
-        call = signature.bind(*arguments, **options)
-        call.apply_defaults()
-        _, data, step, *_ = call.arguments.values()  # whatever their names are
+    def log(run: Any, data: Mapping[str, Any], step: Any = None, **options: Any) -> None:
         _write(data, step)
-        send(*arguments, **options)
+        send(run, data, step=step, **options)
 
     run_type.log = log
 
