@@ -127,7 +127,7 @@ class RunManagerCallback(TrainerCallback):
             kwargs.get("train_dataloader"),
             is_saving=self._is_saving,
         )
-        if self._is_saving and args.output_dir != str(self.run.folder):
+        if self._is_saving and Path(args.output_dir or "") != self.run.folder:
             rule = f"output_dir is {args.output_dir!r}, but checkpoints have to be in the folder of the run"
             advice = "training_arguments(manager), or RunManagerCallback(manager, checkpoint=False)"
             raise InvalidArgumentError(f"{rule}: write {advice}")
