@@ -81,7 +81,8 @@ class OptimizerStep:
 
     def parts(self) -> dict[str, Any]:
         """Return the parts that a checkpoint needs for bit-identical further steps."""
-        parts = {"network": self.network, "optimizer": self.optimizer, "scaler": self._scaler}
+        parts: dict[str, Any] = {"network": self.network, "optimizer": self.optimizer}
+        parts |= {"scaler": self._scaler} if self._scaler.is_enabled() else {}
         return parts | ({"micro_batch": self} if self._is_auto else {})
 
     def state_dict(self) -> dict[str, int | None]:

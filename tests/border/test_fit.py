@@ -238,6 +238,8 @@ def test_a_run_that_was_stopped_goes_on_as_if_it_had_not_been(how):
             announce("stop", 0.1, 3)
             start(grid, killed)
             trained()
+            saved = torch.load(reading.run_folder("runs/exp") / "checkpoint.pt")
+            assert ("scaler" in saved["states"]) == (how == "fp16")
         start(grid, killed, root=root)
 
     assert {epoch for _, epoch in trained()} == {3, 4}
