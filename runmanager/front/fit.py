@@ -43,7 +43,7 @@ def fit(
     micro_batch: int | str | None = None,
     batch_norm_per_piece: bool = False,
     clip_grad_norm: float | None = None,
-    scheduler: LRScheduler | Callable[[Optimizer], LRScheduler] | None = None,
+    scheduler: LRScheduler | Callable[[Optimizer], Any] | None = None,
     scheduler_every: str = "epoch",
     keep: Keep | None = None,
     patience: int | None = None,
@@ -219,12 +219,12 @@ def _check_made(network: nn.Module, optimizer: object, scheduler: object) -> Non
     _refuse({
         "the optimizer has no parameter of this network: make it from network.parameters()":
             trained.isdisjoint(map(id, network.parameters())),
-        f"scheduler must be one of torch.optim.lr_scheduler, got {scheduler!r:.60}":
-            not isinstance(scheduler, LRScheduler | None),
+        f"scheduler must have step(), as those of torch.optim.lr_scheduler, got {scheduler!r:.60}":
+            scheduler is not None and not hasattr(scheduler, "step"),
         "ReduceLROnPlateau needs a metric, which fit() does not pass: use another scheduler":
             isinstance(scheduler, ReduceLROnPlateau),
         "the scheduler has another optimizer: give a function that makes it from the optimizer":
-            isinstance(scheduler, LRScheduler) and scheduler.optimizer is not optimizer,
+            getattr(scheduler, "optimizer", optimizer) is not optimizer,
     })  # fmt: skip
 
 
