@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,6 @@ def main(
         >>> main(grid, train, arguments=words.split(), constants=["data_dir"], executor="inline", display=False)
         0
     """
-    space_of(params)
     grid: dict[Any, Any] = dict(flat(params))
     axes = {name: values for name, values in grid.items() if isinstance(name, str)}  # not the paired ones
     further = [*inspect.signature(train).parameters.values()][2:]
@@ -86,7 +86,8 @@ def main(
             raise InvalidArgumentError(
                 f"constants= has {name!r}, which is no parameter of train with a default"
             )
-    settings = {name: default for name, default in settings.items() if name not in axes}
+    for name in chain(*space_of(params)):  # the paired axes too
+        settings.pop(name, None)
     fixed = {name: settings.pop(name) for name in constants if name in settings}
     parser = argparse.ArgumentParser(
         description=inspect.getdoc(train),

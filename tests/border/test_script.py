@@ -81,11 +81,14 @@ def test_an_axis_of_a_nested_mapping_has_a_dotted_flag(tmp_path):
 
 
 def test_a_paired_axis_has_no_flag_and_keeps_its_values(tmp_path):
-    train = Train()
+    train, pairs = Train(), {("lr", "seed"): [(0.1, 1), (0.2, 2)]}
 
-    assert start(tmp_path, "--width 4", train, {("lr", "beta"): [(0.1, 1), (0.2, 2)], "width": [8]}) == 0
+    assert start(tmp_path, "--width 4", train, {**pairs, "width": [8]}) == 0
 
-    assert train.runs == RunBuilder.get_runs({("lr", "beta"): [(0.1, 1), (0.2, 2)], "width": [4]})
+    assert train.runs == RunBuilder.get_runs({**pairs, "width": [4]})
+    for constants in ([], ["seed"]):
+        with pytest.raises(SystemExit):
+            start(tmp_path, "--seed 5", train, pairs, constants=constants)
 
 
 def test_a_parameter_of_train_becomes_an_axis_and_a_column_when_given_and_a_constant_does_not(tmp_path):
