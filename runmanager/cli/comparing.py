@@ -116,6 +116,8 @@ def values_of_base(base: str | None, runs: "pd.DataFrame") -> dict[str, Any] | N
     if not base:
         return None
     values = base.split(",")
+    if base.count("=") < len(values):
+        raise InvalidArgumentError(f"--base takes values, as lr=0.1,width=64, got {base!r}")
     names = [value.partition("=")[0].strip() for value in values]
     check_columns(names, runs)
     rows = select(runs, values)

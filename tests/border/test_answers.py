@@ -549,6 +549,8 @@ def test_an_axis_and_a_base_are_two_questions_but_a_folder_is_no_axis(own_folder
     assert command("compare", "e", "e", "--base", "norm=1").code == 0
     assert answer.code == 2
     assert "two questions" in answer.err
+    for words in ("compare", "report"):
+        assert "--base takes values, as lr=0.1,width=64, got 'e/1'" in command(words, "e", "--base", "e/1").err
 
 
 def test_folds_that_are_still_to_come_are_waited_for():
