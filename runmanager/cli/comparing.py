@@ -75,7 +75,7 @@ def compare_command(
 
       runmanager compare device runs/fashion_grid      how much faster is the GPU?
       runmanager compare num_workers runs/fashion_grid --goal accuracy
-      runmanager compare runs/ablation --base lr=0.1   what does each change cost?
+      runmanager compare runs/ablation --base lr=0.1,width=64
       runmanager compare lr --where "width=32" --limit 5
       runmanager compare experiment runs/before runs/after
 
