@@ -159,17 +159,10 @@ class Command:
             folder, printed, calls = path / "files", path / "printed.log", path / "calls.jsonl"
             fill = partial(_filled, {"folder": folder, "run": path.name, **run._asdict()})
             self._check(opened.context)
-            lines = LinesFile(printed)
-            source: Any = lines
-            if other := self.catch or self.events or self.metrics_file:
-                (file,) = map(Path, fill([other]))
-                source = (
-                    EventFiles(file)
-                    if self.events
-                    else MetricsFile(file)
-                    if self.metrics_file
-                    else LinesFile(calls)
-                )
+            lines, other = LinesFile(printed), self.catch or self.events or self.metrics_file
+            (file,) = map(Path, fill([self.events or self.metrics_file or str(calls)]))
+            kind: Any = EventFiles if self.events else MetricsFile if self.metrics_file else LinesFile
+            source = kind(file) if other else lines
             again = fill(self.resume or "")
             paths = [word[word.index(str(folder)) :].rstrip("'\"") for word in again if str(folder) in word]
             if not (again and all(map(os.path.exists, paths)) and rows.resume(source.read())):
