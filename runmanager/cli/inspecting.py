@@ -49,8 +49,7 @@ def show_command(run: Path, *, code: bool = False, printed: bool = False) -> Non
     if code:
         write_out(read_source(result).rstrip("\n"))
     elif printed:
-        lines = read_output(result.folder.path).split("\n")
-        write_out("\n".join(map(last_state, lines)).rstrip("\n"))
+        write_out("\n".join(map(last_state, read_output(result.folder.path).split("\n"))).rstrip("\n"))
     else:
         _print_run(result, Experiment(result.folder.path.parent).design)
     tell_damage(damaged)
@@ -59,12 +58,14 @@ def show_command(run: Path, *, code: bool = False, printed: bool = False) -> Non
 def _print_run(run: "RunResult", design: "Design") -> None:
     from rich.filesize import decimal
 
-    _print_pairs("run", _facts(run, design), str(files.for_people(run.folder.path)))
-    params = run.folder.params.items()
-    _print_pairs("Hyperparameters", {name: repr(v) if isinstance(v, float) else cell(v) for name, v in params})
+    _print_pairs("", _facts(run, design))
+    _print_pairs("Hyperparameters", {
+        name: repr(value) if isinstance(value, float) else cell(value)
+        for name, value in run.folder.params.items()
+    })  # fmt: skip
     if run.epochs:
         _print_epochs(run, design)
-    _print_pairs("Results of the run", {name: cell(value) for name, value in run.summary.items()})
+    _print_pairs("Results of the run", run.summary)
     _print_pairs("How it was executed", _how(run))
     _print_pairs("Files", {name: decimal(size) for name, size in sizes_in(run.folder.path).items()})
     if lines := run.error_log_tail(_LAST_LINES):
@@ -72,16 +73,22 @@ def _print_run(run: "RunResult", design: "Design") -> None:
         write_out("\n".join(lines))
 
 
-def _print_pairs(heading: str, pairs: Mapping[str, Any], value: str = "") -> None:
-    """Print names and values, without those that are empty, below a heading or a first pair."""
-    from runmanager.drawing.console import print_fitted
-    from runmanager.drawing.table import Table
+def _print_pairs(heading: str, pairs: Mapping[str, Any]) -> None:
+    """Print names and values, without those that are empty, below a heading; a long word stays whole."""
+    from rich.text import Text
 
-    rows = [(name, str(value)) for name, value in pairs.items() if value not in ("", None)]
-    if rows:
-        if not value:
-            write_out("")
-        print_fitted(Table((heading, value), rows, fold=True))
+    from runmanager.drawing.console import wide_console
+    from runmanager.drawing.table import sign_color, wrapped
+
+    texts = {cell(name): cell(value) for name, value in pairs.items() if value is not None and cell(value)}
+    if heading and texts:
+        _heading(heading)
+    console = wide_console()
+    width = max(map(len, texts), default=0) + 2
+    for name, value in texts.items():
+        text = Text("\n".join(wrapped(value, console.width, name.ljust(width), " " * width)))
+        text.stylize(sign_color(value[:1]), width)
+        console.print(text, soft_wrap=True)
 
 
 def _print_epochs(run: "RunResult", design: "Design") -> None:
@@ -107,28 +114,31 @@ def _print_epochs(run: "RunResult", design: "Design") -> None:
 
 def _facts(run: "RunResult", design: "Design") -> dict[str, Any]:
     sign = f"{run.status.sign} " if sys.stdout and sys.stdout.isatty() else ""
-    changes = "code, data, versions, threads or settings changed, or it resumed inexactly"
     return {
+        "run": files.for_people(run.folder.path),
         "status": f"{sign}{run.status}",
         "note": join(map(first_line_of_note, ((design.notes or {}).get(run.folder.id), design.note))),
         "error": run.error,
         "next": run.outcome.next_step(files.for_people(run.folder.path / files.ERROR_LOG)),
         "attempts": run.attempts if run.attempts > 1 else "",
         "continues": run.inside if run.status.can_go_on else "",
-        "mixed": f"between its epochs {changes}" if run.mixed else "",
+        "mixed": "between its epochs code, data, versions, threads or settings changed, or it resumed inexactly"
+        if run.mixed
+        else "",
         "jobs": f"{run.jobs} runs shared the machine" if run.jobs > 1 else "",
     }
 
 
 def _how(run: "RunResult") -> dict[str, Any]:
-    names = ("command", "host", "device", "device_name", "parameters", "commit")
-    versions = run.start.get("versions")
-    pairs = versions.items() if isinstance(versions, Mapping) else ()
+    versions = run.start.get("versions", {})
     return {
-        **{name: run.start.get(name) for name in names},
+        **{
+            name: run.start.get(name)
+            for name in ("command", "host", "device", "device_name", "parameters", "commit")
+        },
         "threads": run.threads,
         "built on": "; ".join(run.loaded),
-        "versions": ", ".join(f"{name} {version}" for name, version in pairs),
+        "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
     }
 
 

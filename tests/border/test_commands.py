@@ -189,7 +189,10 @@ def test_a_run_is_shown_with_its_settings_results_and_files(tmp_path):
         manager.artifact("text", "notes.txt")
 
     rows = command("show", tmp_path / "one/1").rows
+    with terminal(60) as screen:
+        command("show", tmp_path / "one/1")
 
+    assert screen.getvalue().startswith(f"run     {manager.folder}\n")  # in one piece
     expected = "lr 0.123456789|prompt a\\nb|status completed|artifacts/notes.txt 4 bytes|final_f1 0.5987"
     assert [row for row in expected.split("|") if row.split() not in rows] == []
 
