@@ -115,8 +115,10 @@ def fit(
         [1, 2]
     """
     options = LoopOptions({}, keep, patience, min_delta, max_seconds, checkpoint_every)
-    rule = f"network must be a torch.nn.Module, got {network!r:.60}; for several, {_OWN_LOOP}"
-    _refuse({rule: not isinstance(network, nn.Module)})
+    _refuse({
+        f"network must be a torch.nn.Module, got {network!r:.60}; for several, {_OWN_LOOP}":
+            not isinstance(network, nn.Module)
+    })  # fmt: skip
     id_of(run)  # refuses a run with names or values that cannot be stored
     is_open = manager._is_open
     device = manager._device_of(params_of(run), network)
@@ -156,11 +158,10 @@ def fit(
         clip_grad_norm=clip_grad_norm, batch_size=measure, are_parts=is_collated(loader),
         recorded=RecordedPasses(network, loss, optimizer) if is_recorded else None,
     )  # fmt: skip
-    parts = take_step.parts() | ({"scheduler": scheduler} if scheduler else {})
     # no warning from torch if the scaler skips the first step
     quietly = quiet if precision == "fp16" else nullcontext
     test_loaders: Any = test_loader if isinstance(test_loader, Mapping) else {"test": test_loader}
-    options = replace(options, checkpoint=parts)
+    options = replace(options, checkpoint=take_step.parts() | ({"scheduler": scheduler} if scheduler else {}))
 
     def step_scheduler(end_of: str) -> None:
         if scheduler and scheduler_every == end_of:

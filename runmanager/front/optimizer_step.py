@@ -82,8 +82,11 @@ class OptimizerStep:
     def parts(self) -> dict[str, Any]:
         """Return the parts that a checkpoint needs for bit-identical further steps."""
         parts: dict[str, Any] = {"network": self.network, "optimizer": self.optimizer}
-        parts |= {"scaler": self._scaler} if self._scaler.is_enabled() else {}
-        return parts | ({"micro_batch": self} if self._is_auto else {})
+        if self._scaler.is_enabled():
+            parts["scaler"] = self._scaler
+        if self._is_auto:
+            parts["micro_batch"] = self
+        return parts
 
     def state_dict(self) -> dict[str, int | None]:
         """Return the micro-batch size."""
@@ -124,8 +127,10 @@ class OptimizerStep:
             batch_size(part, self.batch_size, are_parts=self.are_parts) for part in (batch, *pieces)
         ]
         if sum(sizes) != whole:
-            fact = f"batch_size counts {whole} samples in a batch, but {sum(sizes)} in its micro-batches"
-            raise InvalidArgumentError(f"{fact}: count the samples of its argument")
+            raise InvalidArgumentError(
+                f"batch_size counts {whole} samples in a batch, but {sum(sizes)} in its micro-batches: "
+                "count the samples of its argument"
+            )
         parts = [self._backward(piece, size / whole) for piece, size in zip(pieces, sizes, strict=True)]
         values, outputs, targets = zip(*parts, strict=True)
         return torch.stack(values).sum(), _joined(outputs), _joined(targets)
@@ -150,8 +155,9 @@ class OptimizerStep:
             else:
                 value, outputs, targets = of_step(self.step(self.network, batch))
                 if not (isinstance(value, torch.Tensor) and value.numel() == 1 and value.requires_grad):
-                    rule = "step= must return one loss with a gradient"
-                    raise InvalidArgumentError(f"{rule}, got a {type(value).__name__}")
+                    raise InvalidArgumentError(
+                        f"step= must return one loss with a gradient, got a {type(value).__name__}"
+                    )
             value = value if share == 1 else value * share
         self._scaler.scale(value).backward()
         return value.detach(), outputs.detach() if has_classes(outputs, targets, self.step) else None, targets

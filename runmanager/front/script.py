@@ -125,9 +125,10 @@ def main(
         chosen = _options(words, options, grid)
         num_runs = chosen.pop("sample", None)
         runs = grid if num_runs is None else RunBuilder.sample(grid, num_runs, seed=0)
-        loaded = _bound(values, data) if callable(data) else data
         with from_command_line():
-            outcome = run_grid(runs, _bound(values, train), data=loaded, **chosen)
+            outcome = run_grid(
+                runs, _bound(values, train), data=_bound(values, data) if callable(data) else data, **chosen
+            )  # fmt: skip
     except RunManagerError as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)  # noqa: T201 - argparse prints its errors too
         return STORAGE_FAILED if isinstance(error, StorageError) else REFUSED

@@ -77,8 +77,10 @@ class TrainedRun:
         """Check that a trainer starts after the run's epoch; `step` is what to write otherwise."""
         opened, state = self.opened, self.opened.state
         if after != opened.number:
-            rule = f"the trainer continues after epoch {after}, the run after epoch {opened.number}"
-            raise LifecycleError(f"{rule}: write {step}, once in a run")
+            raise LifecycleError(
+                f"the trainer continues after epoch {after}, the run after epoch {opened.number}: "
+                f"write {step}, once in a run"
+            )
         assert isinstance(state, TrainerState)
         state.is_saved = is_saving
         if is_saving:

@@ -128,9 +128,10 @@ class RunManagerCallback(TrainerCallback):
             is_saving=self._is_saving,
         )
         if self._is_saving and Path(args.output_dir or "") != self.run.folder:
-            rule = f"output_dir is {args.output_dir!r}, but checkpoints have to be in the folder of the run"
-            advice = "training_arguments(manager), or RunManagerCallback(manager, checkpoint=False)"
-            raise InvalidArgumentError(f"{rule}: write {advice}")
+            raise InvalidArgumentError(
+                f"output_dir is {args.output_dir!r}, but checkpoints have to be in the folder of the run: "
+                "write training_arguments(manager), or RunManagerCallback(manager, checkpoint=False)"
+            )
         state.max_steps = self.run.most_steps or state.max_steps
 
     def on_epoch_begin(

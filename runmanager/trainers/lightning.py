@@ -263,10 +263,12 @@ class RunManagerCallback(Checkpoint):  # type: ignore[misc]  # mypy does not fol
         loader_states = {
             name: generator.get_state() for name, generator in generators(trainer.train_dataloader)
         }
-        random = ranks.gather((torch_devices.random_states(self.run.opened.device), loader_states))
         self._state = {
-            "epoch": number, "random": random, "metrics": self._reported, "should_stop": trainer.should_stop,
-        }  # fmt: skip
+            "epoch": number,
+            "random": ranks.gather((torch_devices.random_states(self.run.opened.device), loader_states)),
+            "metrics": self._reported,
+            "should_stop": trainer.should_stop,
+        }
         folder = self.run.folder
         trainer.save_checkpoint(folder / f"epoch-{number}.ckpt", weights_only=False)
         # on disk before the epoch is committed, unless a plugin writes it later, in a thread
