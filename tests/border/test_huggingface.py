@@ -94,10 +94,8 @@ def test_a_trainer_that_saves_elsewhere_is_refused_unless_it_is_to_save_nothing(
     outcome = execute(tmp_path, partial(study.train, output_dir=elsewhere))
     execute(tmp_path, partial(study.train, output_dir=f"{tmp_path}/same/001/trainer/"), experiment="same")
     nothing = partial(study.RunManagerCallback, checkpoint=False)
-    execute(
-        tmp_path, partial(study.train, output_dir=elsewhere, callback=nothing, save_strategy="no"),
-        experiment="without",
-    )  # fmt: skip
+    without = partial(study.train, output_dir=elsewhere, callback=nothing, save_strategy="no")
+    execute(tmp_path, without, experiment="without")
 
     assert "checkpoints have to be in the folder of the run" in outcome.outcomes[0][1].error
     assert [table(tmp_path, name)["epoch"].tolist() for name in ("same", "without")] == [[1, 2, 3, 4]] * 2

@@ -11,14 +11,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
-from runmanager import (
-    LifecycleError,
-    RunManager,
-    TensorLoader,
-    load_results,
-    load_runs,
-    load_steps,
-)
+from runmanager import LifecycleError, RunManager, TensorLoader, load_results, load_runs, load_steps
 from tests.accelerators import Machine, installed
 from tests.border.events import scalars_of
 from tests.border.experiments import manager_in

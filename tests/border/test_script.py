@@ -20,12 +20,8 @@ from runmanager import (
 from tests.border.screens import command, terminal
 
 GRID: dict[str, Any] = {
-    "lr": [0.1, 0.2],
-    "width": [8],
-    "name": ["a"],
-    "deep": [True, False],
-    "kind": [int, float],
-}
+    "lr": [0.1, 0.2], "width": [8], "name": ["a"], "deep": [True, False], "kind": [int, float],
+}  # fmt: skip
 RANGES: dict[str, Any] = {"lr": LogUniform(1e-5, 1e-1), "width": IntRange(8, 64), "kind": ["a", "b"]}
 
 
@@ -33,17 +29,14 @@ class Train:
     """Notes what it is called with."""
 
     def __init__(self):
-        self.calls = []
+        self.calls, self.runs = [], []
 
     def __call__(self, run, manager, num_epochs=2, seed=0, data_dir="data"):
         self.calls.append((run, num_epochs, seed, data_dir))
+        self.runs.append(run)
         with manager.run(run):
             for _ in manager.epochs(num_epochs):
                 manager.track_loss(run.lr, 1)
-
-    @property
-    def runs(self):
-        return [call[0] for call in self.calls]
 
 
 def start(tmp_path, words, train=None, grid=None, **options):
