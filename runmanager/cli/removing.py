@@ -46,8 +46,9 @@ def rm_command(targets: list[Path], *, yes: bool = False) -> None:
         size = decimal(sum(file.lstat().st_size for file in ours))
         others = f"; not removed: {listed(file.name for file in kept)}" if kept else ""
         say(f"{path}: {number}{counted(len(ours), 'file')}, {size}{others}")
-    counts = [(len(experiments), "experiment"), (len(runs), "run")]
-    what = " and ".join(counted(count, word) for count, word in counts if count)
+    what = " and ".join(
+        counted(len(paths), word) for paths, word in ((experiments, "experiment"), (runs, "run")) if paths
+    )
     if not (yes or typer.confirm(f"Remove {what}?", err=True)):
         raise typer.Exit(SOME_WRONG)
     for path in experiments:

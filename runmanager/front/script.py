@@ -79,8 +79,11 @@ def main(
     """
     grid: dict[Any, Any] = dict(flat(params))
     axes = {name: values for name, values in grid.items() if isinstance(name, str)}  # not the paired ones
-    further = [*inspect.signature(train).parameters.values()][2:]
-    settings = {each.name: [each.default] for each in further if each.default is not each.empty}
+    settings = {
+        each.name: [each.default]
+        for each in [*inspect.signature(train).parameters.values()][2:]
+        if each.default is not each.empty
+    }
     for name in constants:
         if name not in settings:
             raise InvalidArgumentError(

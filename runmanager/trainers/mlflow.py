@@ -77,8 +77,7 @@ def _log(client: Any, experiment_id: str, run: RunResult) -> str | None:
         moment = begun + int(record.metrics.get("run duration", 0.0) * 1000)
         metrics += [Metric(name, value, moment, record.epoch) for name, value in record.metrics.items()]
     client.log_batch(run_id, metrics, params)
-    ending = "FAILED" if run.status.is_fault else "KILLED"
-    ending = "FINISHED" if run.status is Status.COMPLETED else ending
+    ending = "FINISHED" if run.status is Status.COMPLETED else "FAILED" if run.status.is_fault else "KILLED"
     client.set_terminated(run_id, ending, begun + int(run.seconds * 1000))
     client.set_tag(run_id, _STATE, state)  # set this tag last, as a run without it is exported again
     return run_id
