@@ -55,8 +55,7 @@ def words_of(command: "Command") -> list[str]:
 def name_of(command: "Command") -> str:
     """Return the name of a command's script or module, else of its program."""
     words = words_of(command)
-    name = "" if _own_module(words) else Path(_script(words)).stem
-    return re.sub(r"[^\w-]", "_", name or _module(words) or Path(words[0]).stem)
+    return re.sub(r"[^\w-]", "_", Path(_script(words)).stem or _module(words) or Path(words[0]).stem)
 
 
 def with_program(fingerprint: "Fingerprint", command: "Command") -> "Fingerprint":
@@ -138,7 +137,7 @@ class Command:
         problems.check_choice("style", self.style, STYLES)
         problems.check_choice("catch", self.catch, (None, *CAUGHT))
         if os.name != "posix":
-            problems.append("a command needs Linux or macOS, or the Linux subsystem of Windows")
+            problems.append("a command needs Linux, macOS or WSL")
         if sum(map(bool, (self.catch, self.events, self.metrics_file))) > 1:
             problems.append("catch, events and metrics_file are sources of metrics: give one")
         if self.metrics_file and "{folder}" not in self.metrics_file:
@@ -311,8 +310,10 @@ def _catching(catch: str, calls: Path, id_: str) -> dict[str, str]:
 
 
 def _script(words: Sequence[str]) -> str:
-    """Return the Python file that a command names, "" without one."""
-    return next((word for word in words if word.endswith(".py")), "")
+    """Return the Python file that a command executes, "" without one: that of its module, else a named one."""
+    stem = _module(words).replace(".", "/")
+    own = filter(os.path.isfile, (f"{stem}.py", f"{stem}/__main__.py"))
+    return next((word for word in (*own, *words) if word.endswith(".py")), "")
 
 
 def _module(words: Sequence[str]) -> str:
@@ -320,32 +321,25 @@ def _module(words: Sequence[str]) -> str:
     return dict(pairwise(words)).get("-m", "")
 
 
-def _own_module(words: Sequence[str]) -> list[Path]:
-    """Return the files of a command's module in the working folder; other modules may start a script."""
-    module = _module(words)
-    return [*_modules([Path.cwd()], f"{module}.__main__")] if module else []
-
-
 def _python_files(words: Sequence[str]) -> dict[str, str]:
-    """Return the statements of a command's script or module, and of your modules that it imports, by file."""
-    script, paths = Path(_script(words)).absolute(), _own_module(words)
-    folders = [Path.cwd(), Path.cwd() / "src"]
+    """Return the statements of a command's script, and of your modules that it imports, by file."""
+    script = Path(_script(words)).absolute()
+    folders = [script.parent, Path.cwd(), Path.cwd() / "src"]
     folders += [Path(folder).absolute() for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep)]
-    if not paths and script.is_file():
-        folders, paths = [script.parent, *folders], [script]
+    paths = [script] if script.is_file() else []
     texts: dict[str, str] = {}
     for path in paths:  # which grows
         text = path.read_text("utf-8", "replace")
         body = body_of(text)
         # the text itself, if this Python cannot parse it
         texts[os.path.relpath(path, folders[0])] = "\n".join(map(unparsed, body)) or text
-        for node in [inner for statement in body for inner in ast.walk(statement)]:
+        for node in ast.walk(ast.Module(body, [])):
             if isinstance(node, ast.Import | ast.ImportFrom):
-                level, package = getattr(node, "level", 0), getattr(node, "module", None)
+                level, package = getattr(node, "level", 0), getattr(node, "module", None) or ""
                 within = [path.parents[level - 1]] if level else folders
                 for alias in node.names:
-                    name = f"{package}.{alias.name}" if package else alias.name
-                    paths += [each for each in dict.fromkeys(_modules(within, name)) if each not in paths]
+                    name = f"{package}.{alias.name}".strip(".")
+                    paths += [each for each in _modules(within, name) if each not in paths]
     return texts
 
 

@@ -246,7 +246,7 @@ class Rows:
 
     def resume(self, before: Iterable[Reported]) -> bool:
         """Wait where the program goes on, if earlier attempts that it may go on from reported a position."""
-        if not self._goal or self._run.context.continued(read_run(self._run.folder)) is None:
+        if self._run.context.continued(read_run(self._run.folder)) is None:
             return False
         reports: list[Reported] = []
         for each in before:
