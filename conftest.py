@@ -24,7 +24,7 @@ ENDS = (
 """Learning rate, width, accuracy and loss of each run."""
 
 
-SLOW = ("Command", "export_mlflow", "export_wandb", "open_tensorboard", "RayExecutor")
+SLOW = ("Command", "Listener", "export_mlflow", "export_wandb", "open_tensorboard", "RayExecutor")
 """Names whose examples take seconds: they run with the slow tests."""
 
 

@@ -67,6 +67,7 @@ def test_the_files_that_describe_the_package_agree():
     assert f"\nversion: {runmanager.__version__}\n" in citation
 
 
+@pytest.mark.slow
 def test_every_module_that_is_imported_is_declared():
     declared = names_in("options", "install_requires")
     for extra in ("ray", "mlflow", "wandb", "lightning", "huggingface", "optuna", "parquet"):

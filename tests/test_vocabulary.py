@@ -26,6 +26,7 @@ def is_foreign(token):
     return token.type in (tokenize.COMMENT, tokenize.STRING) and ENGLISH.search(token.string)
 
 
+@pytest.mark.slow
 def test_comments_messages_and_names_are_written_in_the_words_of_the_field():
     said = []
     for path in PACKAGE:
@@ -94,6 +95,7 @@ def eval_text(argument):
     return argument[1:-1] if argument[:1] in "'\"" and len(argument) < 6 else ""
 
 
+@pytest.mark.slow
 def test_only_durable_writes_what_has_to_last():
     writing = {
         str(path.relative_to(HOME / "runmanager"))

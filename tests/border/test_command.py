@@ -130,8 +130,13 @@ def test_calls_of_a_library_are_metrics_and_nothing_else_is_needed(own_folder, l
     "parts",
     [
         ["epoch, val_acc, note\n", '1,0.5,"a, b"\n2,0.25,b'],
-        ["epoch,val_acc\n1,0.5\n", "!loss,epoch,val_acc\n,1,0.5\n3,2,0.25\n"],  # again, with another column
-        ["val_acc,epoch\n0.5,1\n", "!val_acc,epoch\n", "0.5,1\n0.25,2\n", "!", "val_acc,epoch\n0.5,1\n"],
+        pytest.param(  # again, with another column
+            ["epoch,val_acc\n1,0.5\n", "!loss,epoch,val_acc\n,1,0.5\n3,2,0.25\n"], marks=pytest.mark.slow
+        ),
+        pytest.param(
+            ["val_acc,epoch\n0.5,1\n", "!val_acc,epoch\n", "0.5,1\n0.25,2\n", "!", "val_acc,epoch\n0.5,1\n"],
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_a_file_of_metrics_is_read_also_if_it_is_written_again(own_folder, parts):
