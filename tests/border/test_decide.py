@@ -241,6 +241,7 @@ def test_assert_not_worse_fails_with_verdict_and_table(new, options, named):
     assert "variant" in str(caught.value) or "failed" in named
 
 
+@pytest.mark.slow
 def test_with_a_root_the_runs_are_kept_and_executed_again_when_the_code_changes(tmp_path):
     def start(mean):
         executed: list[int] = []

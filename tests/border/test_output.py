@@ -131,6 +131,7 @@ def test_a_lane_that_is_killed_has_its_output_in_both_files():
     assert "the last word" in (reading.run_folder("runs/exp") / "error.log").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_of_c", [False, True])
 def test_a_long_output_keeps_its_first_and_its_last_part_and_says_what_is_left_out(is_of_c):
     def train(run, manager):

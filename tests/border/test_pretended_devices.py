@@ -353,6 +353,7 @@ WHERE = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("here")
 def test_a_run_without_memory_says_where_and_those_after_it_begin_well(tmp_path):
     names = [*WHERE, "", "loss"]

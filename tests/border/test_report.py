@@ -181,6 +181,7 @@ def test_an_interrupted_run_says_where_it_resumes(tmp_path):
     assert "start the same command again: run 2 resumes after epoch 1." in text_of(by_id(page, "left"))
 
 
+@pytest.mark.slow
 def test_a_search_shows_importances_and_where_the_best_runs_are(tmp_path):
     runs = RunBuilder.sample({"lr": LogUniform(1e-4, 1), "epochs": IntRange(1, 64)}, 40, seed=0)
 

@@ -251,6 +251,7 @@ def train(run, manager):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "guard", "executor"),
     [("timeit", "", "inline"), ("main", "if __name__ == '__main__':\n    ", "lanes")],

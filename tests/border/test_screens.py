@@ -264,6 +264,7 @@ def test_a_notebook_draws_the_panel_with_bars_and_calls_of_python(tmp_path):
 LONG = "validation_accuracy_of_the_second_head_at_the_largest_scale_xyz"
 
 
+@pytest.mark.slow
 def test_a_long_name_of_a_metric_hides_no_number(tmp_path):
     pictures: list[str] = []
 

@@ -69,6 +69,7 @@ class Faulty(Scored):
 # Resuming
 
 
+@pytest.mark.slow
 def test_suggestions_are_within_the_axes_and_a_larger_number_continues_their_sequence(start):
     train, whole = Scored(score), Scored(score)
     for n in (4, 4, 7):

@@ -213,6 +213,7 @@ def test_behind_a_proxy_the_link_leads_through_it(tmp_path, link, monkeypatch):
     assert link(tmp_path).startswith("/user/me/proxy/6006/?smoothing=0")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("grid", "repeats", "shown"),
     [
