@@ -107,8 +107,8 @@ class Command:
         flags: Hyperparameter -> its flag, if it differs from the name.
 
     The program's script or module is compared as the code of a training function, and so are the modules that
-    it imports from beside it, from the working folder, its ``src``, or PYTHONPATH. Of other programs, the
-    command alone is compared.
+    it imports from beside it, from the working folder or its ``src``. Of other programs, the command alone is
+    compared.
 
     Raises:
         InvalidArgumentError: The program or its script does not exist, or an argument is invalid.
@@ -325,7 +325,6 @@ def _python_files(words: Sequence[str]) -> dict[str, str]:
     """Return the statements of a command's script, and of your modules that it imports, by file."""
     script = Path(_script(words)).absolute()
     folders = [script.parent, Path.cwd(), Path.cwd() / "src"]
-    folders += [Path(folder).absolute() for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     paths = [script] if script.is_file() else []
     texts: dict[str, str] = {}
     for path in paths:  # which grows
