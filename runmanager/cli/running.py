@@ -53,7 +53,7 @@ def run_command(ctx: typer.Context) -> None:
     end = ctx.args.index("--") if "--" in ctx.args else len(ctx.args)
     program = ctx.args[end + 1 :]
     namespace, others = _parser().parse_known_args(ctx.args[:end])
-    options = {name: value for name, value in vars(namespace).items() if value is not None}
+    options = vars(namespace)  # only those of flags that are used
     problems = Problems()
     axes, flags = _axes(others, problems, is_search="search" in options)
     if not program:
@@ -91,6 +91,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog=_AXES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
+        argument_default=argparse.SUPPRESS,
         conflict_handler="resolve",  # for --check
     )
     add = parser.add_argument_group("the program and its metrics").add_argument
